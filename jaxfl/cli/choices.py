@@ -23,6 +23,10 @@ from jaxfl.experiment.tables.formats import csv_text
 from jaxfl.experiment.tables.heading import data_line
 
 DATA = [field.name for field in dataclasses.fields(DataOptions)]
+MEANING = (
+    "size imbalance: Gini coefficient of the clients' numbers of examples; label skew: how far the "
+    "labels of a client are from those of all (total variation, from 0 to 1), mean over clients"
+)
 CLIENTS = 40  # at most, that have a row
 LABELS = 4  # at most, that have a column
 
@@ -50,6 +54,8 @@ def describe(command: Describe, console: Console) -> None:
         title=f"{options.dataset}, {options.partition}",
         title_justify="left",
         show_header=False,
+        caption=MEANING,
+        caption_justify="left",
     )
     for name, text in describe_clients(options, source, parts).items():
         table.add_row(name, text)

@@ -2,9 +2,8 @@
 
 import functools
 import os
-from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
@@ -15,11 +14,12 @@ from jaxfl.core.errors import check
 from jaxfl.data.arrays import read_npz
 from jaxfl.data.table.read import Sheet, read_sheet
 from jaxfl.data.table.windows import examples
-from jaxfl.experiment.session.by_client import Answers, client_answers
+from jaxfl.experiment.session.by_client import client_answers
 from jaxfl.experiment.session.client_tables import client_sections
 from jaxfl.experiment.session.load import client_named
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.finished import load_finished
+from jaxfl.experiment.store.records import Runs
 from jaxfl.experiment.studies.comparison import (
     TEXTS,
     text_of,
@@ -29,6 +29,7 @@ from jaxfl.experiment.studies.comparison import (
 )
 from jaxfl.experiment.tables.formats import csv_text, print_sections
 from jaxfl.experiment.tables.sections import sections
+from jaxfl.experiment.tables.wording import keys_of_names, parse_names
 from jaxfl.simulation import mesh
 
 
@@ -36,12 +37,16 @@ def report(command: Report, console: Console) -> None:
     """`jaxfl report`."""
     by_client = command.clients or command.client is not None
     check(
-        not by_client or command.by is None,
-        "--clients has a table for each setting: leave out --by",
+        not by_client or not (command.by or command.columns or command.names),
+        "--clients has a table for each setting, with columns of its own: leave out --by, "
+        "--columns and --names",
     )
     if command.html and is_of_search(command, command.html):
         check(not by_client, "a search has no clients to show: leave out --clients and --client")
-        return write_html(command, command.html, console)
+        options = {"by": command.by, "against": command.against, "columns": command.columns}
+        # They name runs, of which a search has none.
+        options["names"] = dict.fromkeys(command.names, "")
+        return write_html(command, command.html, console, options)
     texts = [name for name in command.format if name in TEXTS]
     pictures = [name for name in command.format if name not in TEXTS]
     check(
@@ -49,7 +54,7 @@ def report(command: Report, console: Console) -> None:
         f"--format {' '.join(pictures[:1])} is a picture: give --out DIR to write it",
     )
     runs = load_finished(list(command.directories), clients=command.against is not None)
-    options = {"by": command.by, "against": command.against}
+    options = options_of_tables(command, runs)
     answers = []
     if by_client:
         mesh.check_backend()
@@ -67,10 +72,27 @@ def report(command: Report, console: Console) -> None:
     if command.out:
         if answers:
             write_clients(answers, command.out, command.format)
-        write_comparison(runs, command.out, command.format, command.highlight, **options)
+        picture: dict[str, Any] = {"title": command.title, "panels": command.panels}
+        words = (command.out, command.format, command.highlight)
+        write_comparison(runs, *words, **options, **picture)
         console.print(f"written to {command.out}", markup=False, highlight=False)
     if command.html:
-        write_html(command, command.html, console, answers)
+        shown = {"answers": answers, "client": command.client}
+        write_html(command, command.html, console, options | shown)
+
+
+def options_of_tables(command: Report, runs: Runs) -> dict[str, Any]:
+    """The options of `tables.sections.sections`.
+
+    Raises:
+      InputError: `--names` names what is not there.
+    """
+    return {
+        "by": command.by,
+        "against": command.against,
+        "columns": command.columns,
+        "names": parse_names(command.names, keys_of_names(runs)) if command.names else {},
+    }
 
 
 def predict(command: Predict, console: Console) -> None:
@@ -193,13 +215,17 @@ def is_of_search(command: Report, file: Path) -> bool:
     return any(map(is_search, command.directories))
 
 
-def write_html(
-    command: Report, file: Path, console: Console, answers: Sequence[Answers] = ()
-) -> None:
-    """Writes the page and says where it is."""
+def write_html(command: Report, file: Path, console: Console, options: dict[str, Any]) -> None:
+    """Writes the page and says where it is.
+
+    Args:
+      command: the command.
+      file: to write.
+      console: for what the command shows.
+      options: of the tables, and the answers for clients.
+    """
     from jaxfl.experiment.html.page import write_page
 
-    options = {"highlight": command.highlight, "by": command.by, "against": command.against}
-    options |= {"answers": answers, "client": command.client}
-    write_page(command.directories, file, overwrite=command.overwrite, **options)
+    replace = {"overwrite": command.overwrite, "highlight": command.highlight}
+    write_page(command.directories, file, **replace, **options)
     console.print(f"written to {file}", markup=False, highlight=False)

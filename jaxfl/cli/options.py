@@ -356,6 +356,16 @@ class Report(Plugins):
     models it is given; --against names the run to compare with, local if not given"""
     client: str | None = None
     """the same of one client alone, by its name or id"""
+    columns: tuple[str, ...] = ()
+    """columns of the table, in this order, such as accuracy over_local worst sent; all if not
+    given, and of LaTeX the first ones"""
+    names: Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=TEXT ...")] = ()
+    """what runs, algorithms and columns are called in tables and pictures, for example
+    fedavg_ft="FedAvg, fine-tuned" for a method"""
+    title: bool = True
+    """write the setting above the picture"""
+    panels: bool = False
+    """also write each panel of the picture as a file of its own, without a title"""
     highlight: tuple[str, ...] = ()
     """runs or algorithms that are in colour among many, beside the best"""
     html: Path | None = None

@@ -8,20 +8,24 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from finished_runs import run, unnamed
+from finished_runs import run, unnamed, write_run
 from scipy import stats
 
 from jaxfl.cli import main
 from jaxfl.core.errors import InputError
+from jaxfl.experiment.config import load_config
 from jaxfl.experiment.pictures.curves import draw_comparison
+from jaxfl.experiment.store.finished import load_finished
+from jaxfl.experiment.studies.comparison import text_of
 from jaxfl.experiment.tables.differences import difference, difference_cells, paired
 from jaxfl.experiment.tables.formats import comma_separated, csv_text, latex, markdown, tex
 from jaxfl.experiment.tables.grouping import comparable_groups, shortly_named
 from jaxfl.experiment.tables.pivot import meaning_of_pivot, pivot, pivot_cells
 from jaxfl.experiment.tables.pooling import pool_seeds
-from jaxfl.experiment.tables.sections import sections
+from jaxfl.experiment.tables.sections import first_columns, sections
 from jaxfl.experiment.tables.tables import table_cells
 from jaxfl.experiment.tables.tidy import score_records
+from jaxfl.experiment.tables.wording import keys_of_names, parse_names
 
 pytestmark = pytest.mark.xdist_group("report")  # one process makes the comparisons
 PAIRS = {"fedavg": (0, 1), "local": (0, 2)}
@@ -245,13 +249,74 @@ def test_a_pivot_that_would_hide_something_is_refused():
 
 
 def test_the_best_scores_of_a_column_are_bold_in_markdown_and_latex():
-    runs = {"local": run("local", 0.5), "a_b": run("fedavg", 0.75), "c": run("ditto", 0.75)}
+    scores = {"local": ("local", 0.5), "a_b": ("fedavg", 0.75), "c": ("ditto", 0.75)}
+    runs = {name: run(*score) for name, score in (scores | {"d": ("apfl", 0.25)}).items()}
     table = markdown(sections(runs))
     assert "| a_b | **75.0** | +25.0 |" in table
+    assert "| c | **75.0** | +25.0 |" in table
     assert "| local | 50.0 | - |" in table
     typed = latex(sections(runs))
     assert r"a\_b & \textbf{75.0} & +25.0" in typed
     assert typed.count(r"\begin{tabular}") == typed.count(r"\end{tabular}") == 1
+    # The best of more than half of the rows is told from nobody.
+    del runs["d"]
+    assert "**" not in markdown(sections(runs))
+    del runs["c"]
+    assert markdown(sections(runs)).count("**75.0**") > 0
+
+
+def test_latex_has_the_first_columns_with_headings_and_says_which_it_leaves_out():
+    runs = unnamed(run(name, 0.5, lr=lr) for name, lr in (("local", 0.1), ("ditto", 0.2)))
+    typed = latex(first_columns(sections(runs)))
+    assert r"Method & lr & Accuracy & Over local & Worst clients & Sent \\" in typed
+    assert r"\begin{tabular}{lrrrrr}" in typed
+    assert "without received, gradients, seconds" in typed
+    assert text_of(runs, "latex") == typed
+    assert "seconds &" not in text_of(runs, "latex", columns=["worst"])
+    every = latex(sections(runs))
+    rows = [line for line in typed.splitlines() if line.endswith(r"\\")]
+    assert {row.count("&") for row in rows} == {5}
+    assert "Seconds" in every
+
+
+def test_columns_are_those_that_are_named_in_their_order():
+    runs = {"local": run("local", 0.5), "ditto": run("ditto", 0.75)}
+    (table,) = sections(runs, columns=["sent", "worst", "Over-Local", "deployed_mean"])
+    assert table.cells.titles == ["sent", "worst clients", "over local", "accuracy"]
+    assert dict(table.cells.rows)["ditto"] == ["904k", "75.0", "+25.0", "75.0"]
+    assert table.cells.best == {(0, 1), (0, 3)}
+    assert "received" not in markdown([table])
+    with pytest.raises(InputError, match="unknown column 'foo': choose from accuracy, best_by"):
+        sections(runs, columns=["foo"])
+    with pytest.raises(InputError, match="names 'accuracy_mean' twice"):
+        sections(runs, columns=["accuracy", "accuracy_mean"])
+    with pytest.raises(InputError, match="--by beta has one score alone"):
+        sections(TWO_SETTINGS, by="beta", columns=["accuracy"])
+
+
+def test_runs_and_columns_are_called_as_asked():
+    runs = {
+        "local": run("local", 0.5, 0.7, seeds=2),
+        "ditto:lam=1": run("ditto", 0.25, 0.5, seeds=2, hyper={"lam": 1.0}),
+    }
+    words = ["ditto=Ditto & Co", "local=Local", "accuracy=Accuracy (%)", "ditto:lam=1=Ditto_1"]
+    names = parse_names(words, keys_of_names(runs))
+    assert names["ditto:lam=1"] == "Ditto_1"
+    tables = sections(runs, against="local", names=names)
+    assert [name for name, _ in tables[0].cells.rows] == ["Local", "Ditto_1"]
+    assert tables[0].cells.titles[:2] == ["Accuracy (%)", "over Local"]
+    assert tables[1].heading == "against Local"
+    assert tables[0].warnings[0].startswith("Ditto_1 is worse")
+    assert r"Ditto\_1 & " in latex(tables)
+    assert r"Accuracy (\%) & " in latex(tables)
+    del names["ditto:lam=1"]
+    assert "| Ditto &amp; Co:lam=1 |" in markdown(sections(runs, names=names))
+    with pytest.raises(InputError, match="calls two runs 'x'"):
+        sections(runs, names={"local": "x", "ditto:lam=1": "x"})
+    mistakes = {"dito=D": "did you mean ditto", "ditto": "KEY=TEXT", "ditto= ": "1 to 100"}
+    for word, said in mistakes.items():
+        with pytest.raises(InputError, match=said):
+            parse_names([word], keys_of_names(runs))
 
 
 def test_the_lowest_error_is_the_best():
@@ -370,6 +435,29 @@ def test_seeds_are_pooled_by_each_metric_if_they_have_the_same():
 
 def test_a_text_that_a_spreadsheet_would_run_is_no_formula():
     assert comma_separated([{"run": "=1+1", "x": -1}]) == "run,x\n'=1+1,-1\n"
+
+
+def test_runs_of_a_plugin_are_shown_from_their_config_alone(tmp_path):
+    def mine(name, score, hyper):
+        final = {"deployed": dict.fromkeys(("mean", "weighted", "std", "worst10"), score)}
+        write_run(tmp_path / name, {"algorithm": "mine", "final": final})
+        config = {"algorithm": "mine", "hyper": hyper, "plugin": ["mine.py"], "partition": "own"}
+        (tmp_path / name / "config.json").write_text(json.dumps(config))
+
+    mine("a", 0.5, {"strength": 1})
+    mine("b", 0.75, {"strength": [2, 3]})
+    mine("c", 0.25, {})
+    runs = load_finished([tmp_path])
+    table = pivot_cells(pivot(runs, "strength"))
+    assert table.titles == ["strength not set", "strength 1", "strength 2 3"]
+    assert table.rows == [("mine", ["25.0", "50.0", "75.0"])]
+    (section,) = sections(runs)
+    assert "plugin" not in section.cells.titles
+    assert {name for name, _ in section.cells.rows} >= {"mine:strength=1"}
+    mine("d", 0.1, {"strength": {"a": 1}})
+    assert load_finished([tmp_path])[str(tmp_path / "d")].config is None
+    with pytest.raises(InputError, match="unknown"):
+        load_config(tmp_path / "a" / "config.json")
 
 
 @pytest.fixture(scope="module")

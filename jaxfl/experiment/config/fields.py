@@ -357,6 +357,11 @@ class RunOptions:
         tuple[str, ...], NO_SCORE, RESUMABLE, Names("picture format", (*PICTURE_FORMATS, "gif"))
     ] = ("png",)
     """formats of the pictures: png, pdf, svg; gif is the graph by round, beside the others"""
+    title: Annotated[bool, NO_SCORE, RESUMABLE] = True
+    """write the setting above the pictures; a paper says it in the caption"""
+    panels: Annotated[bool, NO_SCORE, RESUMABLE] = False
+    """also write each panel of a picture as a file of its own, without a title, such as
+    graph-matrix.png"""
     fail_on_divergence: Annotated[bool, NO_SCORE, RESUMABLE] = False
     """stop when a client's update is not finite, instead of leaving it out of the round"""
     seeds: Annotated[int, MANY, OF_CLIENTS, Heading("{} seeds", "seeds")] = 1

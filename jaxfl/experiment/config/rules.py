@@ -104,6 +104,23 @@ def check_hyper(algorithm: str, hyper: dict[str, Any]) -> None:
         check_field(f"hyper-parameter {name} of {algorithm}", hint, value)
 
 
+def check_foreign(algorithm: str, hyper: dict[str, Any]) -> None:
+    """Checks the name and the hyper-parameters of a method that is not known here.
+
+    Raises:
+      InputError: the name cannot be printed, or a value is neither a number, a text nor a list of
+        them.
+    """
+    check(algorithm.isprintable(), f"algorithm is {algorithm!r:.80}: expected a name")
+    for name, value in hyper.items():
+        values = value if isinstance(value, list) else [value]
+        check(
+            all(one is None or isinstance(one, bool | int | float | str) for one in values),
+            f"hyper-parameter {name} of {algorithm} is {value!r:.80}: expected a number, a text or "
+            "a list of them",
+        )
+
+
 def check_label(label: str | None) -> None:
     """Raises an `InputError` if a label cannot be the name of a run."""
     check(

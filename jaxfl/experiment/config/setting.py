@@ -74,3 +74,16 @@ class Config(Setting):
     def name(self) -> str:
         """The name of the run in tables and pictures: its label, or the algorithm."""
         return self.label or self.algorithm
+
+
+@dataclass(frozen=True)
+class ForeignConfig(Config):
+    """The config of a finished run with names that only its plug-ins know: to show, not to run.
+
+    Raises:
+      InputError: a name cannot be printed, or a hyper-parameter is no value of a column.
+    """
+
+    def __post_init__(self):
+        rules.check_label(self.label)
+        rules.check_foreign(self.algorithm, self.hyper)

@@ -24,6 +24,22 @@ def _pictures(*names: str) -> tuple[str, ...]:
     return tuple(f"{name}.{format}" for name in names for format in PICTURE_FORMATS)
 
 
+# The panels of pictures, which --panels writes as files of their own.
+PANELS = {
+    "partition": ("labels", "examples"),
+    "curves": ("scores", "loss", "collaborators", "weights"),
+    "graph": ("matrix", "network"),
+    "comparison": ("rounds", "last"),
+}
+PANEL_NAMES = frozenset(name for names in PANELS.values() for name in names)
+
+
+def _with_panels(*names: str) -> tuple[str, ...]:
+    """The files of pictures and of their panels in every format."""
+    panels = [f"{name}-{panel}" for name in names for panel in PANELS[name]]
+    return _pictures(*names, *panels)
+
+
 RUN_FILES = (
     "config.json",
     "metrics.jsonl",
@@ -31,13 +47,13 @@ RUN_FILES = (
     "clients.npz",
     "graph.npz",
     "models.npz",
-    *_pictures("curves", "graph", "partition"),
+    *_with_panels("curves", "graph", "partition"),
     "graph.gif",
 )
 COMPARISON_FILES = (
     *("comparison.json", "comparison.md", "comparison.tex", "scores.csv", "scores.json"),
     *("clients.md", "clients.tex", "clients.csv", "clients.json"),
-    *_pictures("comparison"),
+    *_with_panels("comparison"),
 )
 PLAN = "search.json"  # of a search: what it is to try
 TRIALS = "trials.jsonl"  # of a search that is under way: what it has tried

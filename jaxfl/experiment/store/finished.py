@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jaxfl.core.errors import InputError, check
-from jaxfl.experiment.config import Config, load_config
+from jaxfl.experiment.config import Config, load_finished_config
 from jaxfl.experiment.store.files import read_arrays
 from jaxfl.experiment.store.graph_file import open_graph
 from jaxfl.experiment.store.records import (
@@ -120,7 +120,7 @@ def last_graph(run: Path) -> tuple[dict[str, np.ndarray], np.ndarray] | None:
 def _config(run: Path) -> Config | None:
     """The config of a run; None if it is missing or of another version."""
     try:
-        config = load_config(run / "config.json")
+        config = load_finished_config(run / "config.json")
     except InputError:
         return None
     return config if config.dataset.isprintable() else None

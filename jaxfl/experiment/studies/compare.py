@@ -299,4 +299,6 @@ def write_table(out: Path, directories: dict[str, Path], first: Built) -> dict[s
     if by_name:
         figure = draw_graphs(by_name, drawn_clients(first))
         write_picture(out, "graphs", figure, first.config.format)
-    return write_comparison(load_finished(list(directories.values())), out, first.config.format)
+    config = first.config
+    runs = load_finished(list(directories.values()))
+    return write_comparison(runs, out, config.format, title=config.title, panels=config.panels)

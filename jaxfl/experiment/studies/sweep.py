@@ -375,7 +375,7 @@ def write_search(
         if show_test:
             rows[-1]["test_not_for_choosing"] = trial["test"]
     files.write_file(out / "best.json", to_json(_with_point(config, best["point"])))
-    title = f"{config.algorithm}: {setting_line([config])}"
+    title = f"{config.algorithm}: {setting_line([config])}" if config.title else ""
     write_picture(out, "sweep", draw_sweep(trials, title, config.metric), config.format)
     record: Search = {"trials": rows, "best": best}
     files.write_json(out / "sweep.json", record)

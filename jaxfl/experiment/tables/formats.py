@@ -55,13 +55,22 @@ def latex(tables: Sequence[Section]) -> str:
     for table in tables:
         comments = [table.heading, _caption(table), *table.warnings, *table.lines]
         lines = [f"% {visible(line)}" for line in comments if line]
+        first = f"{table.first[0].upper()}{table.first[1:]}"
         lines.append(rf"\begin{{tabular}}{{l{'r' * len(table.cells.titles)}}}")
-        head = " & ".join(tex(title) for title in (table.first, *table.cells.titles))
+        head = " & ".join(tex(title) for title in (first, *_headings(table.cells)))
         lines += [r"\toprule", rf"{head} \\", r"\midrule"]
         lines += [rf"{' & '.join(row)} \\" for row in _rows(table, tex, r"\textbf{{{}}}")]
         lines += [r"\bottomrule", r"\end{tabular}"]
         parts.append("\n".join(lines))
     return "\n\n".join(["% needs \\usepackage{booktabs}", *parts]) + "\n"
+
+
+def _headings(cells: Cells) -> list[str]:
+    """The titles of the columns as headings in a text; options keep their small letters."""
+    return [
+        title if place < cells.options else f"{title[0].upper()}{title[1:]}"
+        for place, title in enumerate(cells.titles)
+    ]
 
 
 def tex(text: str) -> str:

@@ -13,7 +13,7 @@ from jaxfl.experiment.config.notes import NO_SCORE, OF_CLIENTS, Effect, Heading
 from jaxfl.experiment.store.records import Runs
 
 # Options that say how a run was made and not what it is.
-UNIMPORTANT = {"algorithm", "eval_every", "hyper", "label"} | marked(Setting, NO_SCORE)
+UNIMPORTANT = {"algorithm", "eval_every", "hyper", "label"} | marked(Config, NO_SCORE)
 # Options on which clients and scores depend: runs that differ in one cannot be compared.
 SAME_CLIENTS = {one.name for one in fields(DataOptions)} | marked(Setting, OF_CLIENTS)
 # The parts of a heading, with commas within a sentence and semicolons between sentences.

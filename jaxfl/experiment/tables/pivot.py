@@ -1,5 +1,6 @@
 """A table of finished runs by an option: a row for each method, a column for each value."""
 
+from collections.abc import Collection
 from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
@@ -50,7 +51,10 @@ def pivot(runs: Runs, by: str) -> Pivot:
         not labels,
         f"--by {by}: the config of {', '.join(labels[:3])} is unknown: leave it out",
     )
-    options = {key for config in configs.values() for key in (*OPTIONS, *_parameters(config))}
+    parameters = {
+        label: _parameters(config.algorithm, configs.values()) for label, config in configs.items()
+    }
+    options = OPTIONS.union(*parameters.values())
     check_name("option of the runs", name, options)
     others = differing_options(runs)
     others = [option(other) for other in others if other in SAME_CLIENTS and other != name]
@@ -59,8 +63,8 @@ def pivot(runs: Runs, by: str) -> Pivot:
         f"--by {by}: the runs differ in {' and '.join(others)} too: give runs whose clients differ "
         f"in {by} alone",
     )
-    names = _row_names(runs, configs, name)
-    values = {label: _value(config, name) for label, config in configs.items()}
+    names = _row_names(runs, configs, name, {label for label in runs if name in parameters[label]})
+    values = {label: _value(config, name, parameters[label]) for label, config in configs.items()}
     columns: dict[Any, Runs] = {
         value: {} for value in sorted({*values.values()} - {ANY}, key=sort_key)
     }
@@ -149,15 +153,24 @@ def _cell(run: RunRecord | None, reference: RunRecord | None) -> str:
     return short_difference(difference(run, reference), metric_of(measure).format)
 
 
-def _row_names(runs: Runs, configs: dict[str, Config], by: str) -> dict[str, str]:
-    """The name of the row of each run: one row holds the runs that differ in the option alone."""
+def _row_names(
+    runs: Runs, configs: dict[str, Config], by: str, takers: Collection[str]
+) -> dict[str, str]:
+    """The name of the row of each run: one row holds the runs that differ in the option alone.
+
+    Args:
+      runs: by their labels.
+      configs: of the runs.
+      by: the option, or the hyper-parameter.
+      takers: the labels of the runs whose methods have this hyper-parameter.
+    """
     options = [one for one in differing_options(runs) if one != by]
     rows = {}
     first: Runs = {}  # of each row
     for label, run in runs.items():
         config = configs[label]
         # A label may hold the value of the hyper-parameter.
-        name = config.algorithm if by in _parameters(config) else run.name or label
+        name = config.algorithm if label in takers else run.name or label
         hyper = sorted((key, value) for key, value in config.hyper.items() if key != by)
         values = [getattr(config, one) for one in options]
         rows[label] = repr([config.algorithm, name, hyper, values])
@@ -166,15 +179,22 @@ def _row_names(runs: Runs, configs: dict[str, Config], by: str) -> dict[str, str
     return {label: names[row] for label, row in rows.items()}
 
 
-def _parameters(config: Config) -> dict[str, Any]:
-    """The hyper-parameters of the run's method, with their defaults."""
-    parameters = options_of(ALGORITHMS[config.algorithm])
+def _parameters(algorithm: str, configs: Collection[Config]) -> dict[str, Any]:
+    """The hyper-parameters of a method, with their defaults.
+
+    Of a method of a plug-in, which is not known here, those that one of its runs was given, with
+    None for its default.
+    """
+    if algorithm not in ALGORITHMS:
+        runs = [config for config in configs if config.algorithm == algorithm]
+        return {name: None for config in runs for name in config.hyper}
+    parameters = options_of(ALGORITHMS[algorithm])
     return {name: parameter.default for name, parameter in parameters.items()}
 
 
-def _value(config: Config, name: str) -> Any:
+def _value(config: Config, name: str, parameters: dict[str, Any]) -> Any:
     """The value of the option in the run; ANY if its method does not have the hyper-parameter."""
     if name in OPTIONS:
         return getattr(config, name)
-    value = config.hyper.get(name, _parameters(config).get(name, ANY))
+    value = config.hyper.get(name, parameters.get(name, ANY))
     return tuple(value) if isinstance(value, list) else value

@@ -23,7 +23,7 @@ TITLES: dict[Stage, str] = {
     "trained": "trained",
     "fine_tuned": "fine-tuned",
 }
-FEW = 8  # with more runs, only the best and the chosen ones are in colour
+FEW = 10  # with more runs, only the best and the chosen ones are in colour, and have names
 BEST = 5
 ALWAYS = ("local", "fedavg")  # what a reader compares the others with
 
@@ -207,12 +207,19 @@ def comparison_entries(runs: Runs) -> list[ComparisonEntry]:
 
 
 def coloured_runs(labels: list[str], runs: Runs, highlight: Collection[str]) -> set[str]:
-    """The runs that are in colour: all of a few; of many the best, the references, the chosen."""
+    """The runs that are in colour: all of a few; of many the best, the references, the chosen.
+
+    They are `FEW` at most, but for the chosen ones.
+    """
     if len(labels) <= FEW:
         return set(labels)
-    names = {*ALWAYS, *highlight}
-    matches = {label for label in labels if {label, runs[label].summary["algorithm"]} & names}
-    return matches | set(labels[:BEST])
+
+    def matches(names: Collection[str]) -> list[str]:
+        return [one for one in labels if {one, runs[one].summary["algorithm"]} & {*names}]
+
+    chosen = matches(highlight)
+    others = [one for one in dict.fromkeys([*labels[:BEST], *matches(ALWAYS)]) if one not in chosen]
+    return {*chosen, *others[: max(0, FEW - len(chosen))]}
 
 
 @checked

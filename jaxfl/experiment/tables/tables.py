@@ -53,6 +53,7 @@ class Cells(NamedTuple):
     titles: list[str]  # of the columns behind the name of the run
     rows: list[tuple[str, list[str]]]  # (name, a cell for each title)
     best: frozenset[tuple[int, int]] = frozenset()  # (row, column) of the best scores of a column
+    options: int = 0  # how many columns are options of the runs: the first ones
 
 
 def table_cells(runs: Runs) -> Cells:
@@ -66,7 +67,7 @@ def table_cells(runs: Runs) -> Cells:
     options = [name for name in differing_options(runs) if name not in SAME_CLIENTS]
     names = []
     columns: dict[str, list[str]] = {}
-    _, *others_by = _metrics_of(runs)
+    _, *others_by = metrics_of(runs)
     rows_of_clients: tuple[tuple[str, Part], ...] = (("", "final"), (UNSEEN, "unseen"))
     for label, run in ranked(runs).items():
         for behind, part in rows_of_clients:
@@ -97,7 +98,8 @@ def table_cells(runs: Runs) -> Cells:
     return Cells(
         list(content),
         [(name, list(row)) for name, row in zip(names, rows, strict=True)],
-        _best_of_runs(content, ranks, _metrics_of(runs)),
+        _best_of_runs(content, ranks, metrics_of(runs)),
+        sum(name.replace("_", " ") in content for name in options),
     )
 
 
@@ -134,17 +136,27 @@ def _constant_rows(
     return rows
 
 
-def _metrics_of(runs: Runs) -> list[str]:
+def metrics_of(runs: Runs) -> list[str]:
     """The metrics by which the runs are scored, the first one first."""
     names = [name for run in runs.values() for name in run.summary.get("scores", {})]
     return list(dict.fromkeys([measure_of(runs), *names]))
 
 
 def best_places(cells: Sequence[str], measure: str) -> list[int]:
-    """The places of the best scores of a column: those that show the best number."""
+    """The places of the best scores of a column: those that show the best number.
+
+    Nowhere if more than half of the numbers are the same best one.
+
+    Example:
+      >>> best_places(["70.0 ±0.1", "69.9", "-"], "accuracy"), best_places(["9.0"] * 3, "accuracy")
+      ([0], [])
+    """
     sign = metric_of(measure).sign
     numbers = [sign * float(cell.split()[0]) if cell != "-" else None for cell in cells]
-    best = max((number for number in numbers if number is not None), default=None)
+    known = [number for number in numbers if number is not None]
+    if not known or 2 * known.count(max(known)) > len(known):
+        return []
+    best = max(known)
     return [place for place, number in enumerate(numbers) if number is not None and number == best]
 
 
@@ -305,7 +317,7 @@ def undefined_text(runs: Runs, metric: str) -> str:
 def meaning_of_scores(runs: Runs) -> Meaning:
     """What the columns of `table_cells` mean, for runs of one measure."""
     summaries = [run.summary for run in runs.values()]
-    names = _metrics_of(runs)
+    names = metrics_of(runs)
     metrics = [metric_of(name) for name in names]
     undefined = [undefined_text(runs, name) for name in names]
     first, *others = metrics

@@ -260,6 +260,18 @@ def test_a_page_of_many_clients_has_means_of_neighbours_and_says_so(
         assert sentence in found.text
 
 
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [
+        (np.eye(3), False),
+        (np.tile([0.5, 0.25, 0.25], (3, 1)), False),
+        (np.array([[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 1]]), True),
+    ],
+)
+def test_a_graph_is_opened_first_where_clients_listen_to_different_others(weights, expected):
+    assert page_clients.is_graph(weights) == expected
+
+
 def test_malicious_clients_are_red_and_groups_are_outlined():
     malicious = np.array([False, False, False, False, True])
     groups = np.array([0, 1, 0, 1, 1])
