@@ -17,7 +17,7 @@ from jaxfl.core.text import visible
 from jaxfl.data.table.read import NUMBER
 from jaxfl.experiment.store.records import Runs
 from jaxfl.experiment.tables.sections import Section, sections
-from jaxfl.experiment.tables.tables import caption
+from jaxfl.experiment.tables.tables import Cells, caption
 
 TEX = {  # what letters mean something else in LaTeX, as they are typed there
     "\\": r"\textbackslash{}",
