@@ -72,10 +72,12 @@ def check_field(what: str, hint: Any, value: Any, *, known: bool = True) -> None
       InputError: another type, a number out of range, or an unknown name.
     """
     texts = [one for one in (value if isinstance(value, tuple) else (value,)) if type(one) is str]
-    for note in getattr(hint, "__metadata__", ()):
-        if isinstance(note, Names) and known:
-            for name in texts:
-                check_name(note.kind, name, note.known)
+    tables = [note for note in getattr(hint, "__metadata__", ()) if isinstance(note, Names)]
+    if tables and texts and not known:
+        return
+    for table in tables:
+        for name in texts:
+            check_name(table.kind, name, table.known)
     if not accepts(hint, value):
         raise error_type(hint, value)(f"{what} is {value!r:.80}: expected {expected(hint, value)}")
 
