@@ -14,10 +14,10 @@ from jaxfl.experiment.store.files import INPUTS, read_arrays
 from jaxfl.experiment.store.graph_file import WEIGHTS, open_graph
 from jaxfl.experiment.store.records import RunRecord, Runs, read_digests
 from jaxfl.experiment.tables.bootstrap import bootstrap, padded_size
-from jaxfl.experiment.tables.differences import LEVEL, paired, reference_of
+from jaxfl.experiment.tables.differences import LEVEL, overlap, paired, reference_of
 from jaxfl.experiment.tables.grouping import Group, comparable_groups, heading
 from jaxfl.experiment.tables.pooling import pool_seeds
-from jaxfl.experiment.tables.scores import ranked
+from jaxfl.experiment.tables.scores import members_text, ranked
 from jaxfl.simulation.metrics import Metric, metric_of
 
 ALONE = "local"  # the method whose clients are alone
@@ -33,17 +33,20 @@ class Result(NamedTuple):
     difference: float  # from the score of the reference; positive is better
     low: float  # of the 95 % interval of the difference
     high: float
+    few: bool = False  # whether the test examples are too few for the interval
 
     @property
     def gains(self) -> Gains:
         """Whether the client gains, by the interval.
 
         Example:
-          >>> Result(0.8, 0.1, 0.05, 0.15).gains, Result(0.8, 0.1, -0.05, 0.25).gains
+          >>> Result(0.8, 0.1, 0.05, 0.15).gains, Result(0.8, 0.1, 0.05, 0.15, few=True).gains
           ('yes', 'unclear')
         """
         if math.isnan(self.difference):
             return "-"
+        if self.few:
+            return "unclear"
         if self.low > 0:
             return "yes"
         return "no" if self.high <= 0 else "unclear"
@@ -81,7 +84,9 @@ class Answers(NamedTuple):
     holdings: dict[int, Holding]
     results: dict[str, dict[int, Result]]  # by label and client
     senders: dict[str, dict[int, Senders]]  # by label and client; without runs that have no weights
-    seeds: int
+    seeds: int  # times folds
+    members: str  # what these are
+    overlap: float  # of the training sets of folds, see `tables.differences.paired`
     notes: list[str]
 
     @property
@@ -155,6 +160,8 @@ def _answers_of(group: Group, against: str | None, client: str | None) -> Answer
         results={},
         senders={label: _senders(run.directories[0], clients) for label, run in runs.items()},
         seeds=seeds,
+        members=members_text(seeds, first.config.folds),
+        overlap=overlap(first.config),
         notes=_notes(first, seeds),
     )
     if seeds > 1:
@@ -257,7 +264,7 @@ def _over_seeds(scores: dict[str, np.ndarray], answers: Answers) -> dict[str, di
             if label == answers.reference or not pairs.size:
                 results[label][client] = Result(mean, math.nan, math.nan, math.nan)
             else:
-                value = paired(pairs[0], pairs[1], "seeds")
+                value = paired(pairs[0], pairs[1], answers.members, overlap=answers.overlap)
                 results[label][client] = Result(mean, value.mean, value.low, value.high)
     return results
 
@@ -298,8 +305,8 @@ def _over_examples(
         has_labels = np.issubdtype(y.dtype, np.integer) and y.ndim == 1
         strata = y if has_labels else np.zeros(len(y), int)
         counts = np.unique(strata, return_counts=True)[1]
-        if counts.min() < FEW:
-            few.append(client)
+        is_few = bool(counts.min() < FEW)
+        few += [client] if is_few else []
         predictions = [_predictions(loaded[label], client, x) for label in labels]
         values = bootstrap(metric.score, predictions, y, weight, strata, seed=client)
         for label, row in zip(labels[1:], values[1:], strict=True):
@@ -309,7 +316,7 @@ def _over_examples(
                 _interval(metric, row, values[0]) if counts.max() > 1 else (math.nan, math.nan)
             )
             result = results[label][client]
-            results[label][client] = Result(result.score, difference, low, high)
+            results[label][client] = Result(result.score, difference, low, high, is_few)
     return results, few
 
 
@@ -363,5 +370,5 @@ def _few_notes(few: list[int], answers: Answers) -> list[str]:
     names += f" and {len(few) - 10} more" if len(few) > 10 else ""
     return [
         f"Intervals are too narrow where a client has fewer than {FEW} test examples, or fewer of "
-        f"a label: {names}."
+        f"a label, so that it is unclear whether it gains: {names}."
     ]

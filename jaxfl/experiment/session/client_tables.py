@@ -82,7 +82,8 @@ def client_records(answers: Answers) -> list[dict[str, Any]]:
         about |= {"unseen": bool(answers.unseen[client])}
         for label, algorithm in answers.algorithms.items():
             result = answers.results[label][client]
-            numbers = {name: _number(value) for name, value in result._asdict().items()}
+            names = ("score", "difference", "low", "high")
+            numbers = {name: _number(getattr(result, name)) for name in names}
             record = about | {"run": label, "algorithm": algorithm}
             record |= {"measure": metric_of(answers.measure).name, "score": numbers["score"]}
             record |= {"against": answers.reference, **numbers}
@@ -194,14 +195,14 @@ def meaning_of_answer(answers: Answers) -> Meaning:
     metric = metric_of(answers.measure)
     direction = "" if metric.better == "higher" else ", positive where it is lower"
     kind = (
-        f"paired t-test over {answers.seeds} seeds"
+        f"paired t-test over {answers.members}"
         if answers.seeds > 1
         else "bootstrap over the client's test examples, which says nothing about other seeds"
     )
     return [
         ("difference", f"test {metric.name} less that of {answers.reference}{direction}"),
         ("interval", f"of 95 %, {kind}"),
-        ("gains", "whether the interval is above 0 (yes), not above 0 (no), or both (unclear)"),
+        ("gains", "whether the interval is above 0 (yes), not above 0 (no), or it is unclear"),
     ]
 
 

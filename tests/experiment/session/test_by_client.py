@@ -20,6 +20,7 @@ from jaxfl.experiment.session.by_client import (
     Holding,
     Result,
     Senders,
+    _over_seeds,
     client_answers,
 )
 from jaxfl.experiment.session.client_tables import client_records, client_sections, sentences
@@ -60,6 +61,8 @@ def made_up(**changes):
             },
         },
         seeds=1,
+        members="1 seed",
+        overlap=0.0,
         notes=[],
     )
     return answers._replace(**changes)
@@ -76,6 +79,22 @@ def test_whether_a_client_gains_is_read_off_the_interval(low, high, gains):
 def test_without_an_interval_a_gain_is_unclear_and_without_a_score_it_is_none():
     assert Result(0.5, 0.2, math.nan, math.nan).gains == "unclear"
     assert Result(0.5, *NONE).gains == "-"
+    assert Result(0.5, 0.2, 0.1, 0.3, few=True).gains == "unclear"
+
+
+def test_folds_have_the_wider_interval_of_training_sets_that_overlap():
+    """Beside the formula of Nadeau and Bengio, with the t-quantile of SciPy."""
+    local = np.array([0.5, 0.6, 0.7, 0.5, 0.6])
+    mixed = np.array([0.7, 0.7, 0.8, 0.5, 0.9])
+    answers = made_up(clients=[0], members="5 folds", overlap=0.25)
+    scores = {"local": local[:, None], "mixed": mixed[:, None]}
+    result = _over_seeds(scores, answers)["mixed"][0]
+    change = mixed - local
+    half = stats.t.ppf(0.975, 4) * math.sqrt((1 / 5 + 0.25) * change.var(ddof=1))
+    np.testing.assert_allclose(result.low, change.mean() - half, rtol=1e-6)
+    np.testing.assert_allclose(result.high, change.mean() + half, rtol=1e-6)
+    answers = made_up(seeds=5, members="5 folds")
+    assert "paired t-test over 5 folds" in markdown(client_sections(answers))
 
 
 def test_sentences_of_a_client():
@@ -126,7 +145,7 @@ def test_tables_count_gains_and_clients_without_a_score():
     )
     assert differences.lines == ("Gains: 1 yes, 1 unclear, 1 without a score here or there.",)
     assert mixtures.cells.rows[0] == ("site1", ["0.55", "site2 0.30", "site3 0.15", "-", "0.00"])
-    assert r"client & own & strongest sender" in latex([mixtures])
+    assert "Client & Own & Strongest sender" in latex([mixtures])
 
 
 def test_one_mixture_of_all_clients_is_a_line_and_no_table():
@@ -322,7 +341,7 @@ def test_over_seeds_the_interval_is_that_of_the_paired_t_test(seeds):
         test = stats.ttest_1samp(differences, 0)
         low, high = test.confidence_interval(0.95)
         assert result.score == pytest.approx(scores["fedavg"][:, client].mean())
-        np.testing.assert_allclose(result[1:], [differences.mean(), low, high], rtol=1e-5)
+        np.testing.assert_allclose(result[1:4], [differences.mean(), low, high], rtol=1e-5)
     assert math.isnan(answers.results["fedavg"][1].score)
     assert "is malicious" in sentences(answers, 1)[0]
     (unseen,) = np.flatnonzero(answers.unseen).tolist()
