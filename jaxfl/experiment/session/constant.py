@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxfl.core import tree
+from jaxfl.core.options import checked
 from jaxfl.core.over_clients import over_clients
 from jaxfl.core.types import Chunk, Dataset, Federation, Pool
 from jaxfl.experiment.session.build import Built
@@ -99,6 +100,7 @@ def _evaluate(
     return Seeds(0, count).each(of_one_seed, (0, 0, None))(federation, ids, pooled)
 
 
+@checked
 def constants(train: Dataset, classes: int, chunk: Chunk = "auto") -> Float[Array, "m k"]:
     """What each client predicts of every example: logits, or numbers [M, k].
 

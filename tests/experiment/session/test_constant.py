@@ -197,6 +197,7 @@ def test_models_of_one_label_and_no_better_than_constants_bring_lines(sites, tmp
         assert "no better than the constant `majority`: fedavg" in section.warnings
 
 
+@pytest.mark.filterwarnings("ignore:the model of every client predicts one label")
 def test_validation_examples_without_a_score_bring_a_warning(sites, tmp_path):
     with np.load(sites / "sites.npz") as file:
         arrays = dict(file)
