@@ -289,7 +289,6 @@ def _tell(
             f"no client of the run in {out} has a validation score{_undefined(built)}: "
             f"--stop-after {config.stop_after} could not end it"
         )
-    _warn_of_one_label(history)
     _warn_of_undefined(history, evaluated)
     if vanished:
         raise InputError(
@@ -303,16 +302,6 @@ def _undefined(built: Built) -> str:
     if not built.config.metric:
         return ""
     return f", or has examples on which {metric_of(built.metrics[0]).title} is not defined"
-
-
-def _warn_of_one_label(history: History) -> None:
-    """Warns if, in the last evaluation, the model of every client predicts one label."""
-    if history.lines and history.lines[-1].get("one_label") == 1:
-        warn(
-            "the model of every client predicts one label for all of its test examples, though "
-            "they have several: train longer, raise the learning rate, or weigh the labels; look "
-            "at more than accuracy"
-        )
 
 
 def _warn_of_undefined(history: History, evaluated: np.ndarray) -> None:
