@@ -184,7 +184,8 @@ def _origin(answers: Answers, label: str) -> str:
     """Which weights these are."""
     parts = {senders.part for senders in answers.senders[label].values() if senders.part}
     text = "weights of the last round in which the client took part"
-    text += ", of the first seed" if answers.seeds > 1 else ""
+    first = "fold" if "fold" in answers.members else "seed"
+    text += f", of the first {first}" if answers.seeds > 1 else ""
     if parts:
         text += f", of the part of its model that is its own least ({', '.join(sorted(parts))})"
     return text
