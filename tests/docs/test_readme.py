@@ -165,7 +165,8 @@ def test_names_of_your_own_on_the_command_line(page, kind, table, name, capsys):
 def test_the_cells_of_a_page_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    names = {"shell": functools.partial(subprocess.run, shell=True, check=True)}
+    # The commands are those of our own pages.
+    names = {"shell": functools.partial(subprocess.run, shell=True, check=True)}  # noqa: S604
     for cell in cells(page):
         # The lines that a notebook gives to the shell
         exec(re.sub(r"^!((?:.*\\\n)*.*)$", r"shell(r'''\1''')", cell, flags=re.MULTILINE), names)
