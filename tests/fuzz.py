@@ -25,6 +25,7 @@ from jaxfl.algorithms import ALGORITHMS
 from jaxfl.cli import main as program
 from jaxfl.core.options import options_of
 from jaxfl.experiment.session import run as session
+from jaxfl.kernels.similarity import MEASURES, Measure
 from jaxfl.models import MODELS
 from jaxfl.uplink import ATTACKS
 
@@ -64,11 +65,13 @@ TRIES = {
     "feedback": ["val", "test-leaking"],
     "eval-on": ["all", "participants"],
     "eval-every": ["1", "3"],
+    "stop-after": ["1", "2"],
     "chunk": ["1", "2", "all"],
     "checkpoint-every": ["1"],
     "compute": ["float32", "bfloat16"],
     "optimizer": ["sgd", "adam", "adamw", "rmsprop", "adagrad"],
     "unseen": ["0", "0.3", "0.6"],
+    "class-weight": ["balanced"],
 }
 GROUPS = [
     {"attack": list(ATTACKS), "attack-ratio": ["0", "0.3", "0.6"]},
@@ -80,6 +83,7 @@ GROUPS = [
     {"clip": ["0.1", "10"], "noise": ["0", "1"]},
     {"example-clip": ["1"], "example-noise": ["0", "1"]},
     {"test": ["own"], "own": ["0", "0.3", "0.7"]},
+    {"test": ["own"], "folds": ["2", "3"]},
     {"test": ["global", "reweighted"]},
     {"concept": ["rotation", "swapped_labels"], "concept-groups": ["2", "4"]},
     {"concept": ["feature_noise"], "feature-noise": ["0", "0.5"]},
@@ -135,6 +139,8 @@ def draw_value(chance: random.Random, hint: object) -> str:
     listed = getattr(hint, "__args__", ())
     if listed and all(isinstance(name, str) for name in listed):  # Literal
         return chance.choice(listed)
+    if hint == Measure:
+        return chance.choice([*MEASURES])
     return chance.choice([*NUMBERS, "null", *words[:3]])
 
 

@@ -3,13 +3,12 @@
 import importlib
 import inspect
 import pkgutil
-import typing
 
 import pytest
 
 import jaxfl
 from jaxfl.core.errors import InputError
-from jaxfl.core.options import _alternatives, accepts, lists_names
+from jaxfl.core.options import accepts, listed_names, lists_names
 
 
 def public_functions():
@@ -35,13 +34,6 @@ def arguments_with_names():
 ARGUMENTS = list(arguments_with_names())
 
 
-def names_of(hint):
-    """The names that a hint lists."""
-    bases = [base for base, _ in _alternatives(hint)]
-    listed = [base for base in bases if typing.get_origin(base) is typing.Literal]
-    return [name for base in listed for name in typing.get_args(base)]
-
-
 def test_there_are_such_arguments_in_all_rooms_that_compute():
     rooms = {param.id.split(".")[1] for param in ARGUMENTS}
     assert rooms >= {"algorithms", "core", "data", "graphs", "kernels", "models", "simulation"}
@@ -55,7 +47,7 @@ def test_a_wrong_name_is_refused_in_one_line_that_lists_the_right_ones(function,
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL:
             # The names are looked at before the function computes anything of the other arguments.
-            names = names_of(hints.get(name))
+            names = listed_names(hints.get(name))
             given[name] = names[0] if names else object()
     given[argument] = "no such name"
     with pytest.raises(InputError, match="is 'no such name': expected ") as refusal:
@@ -63,7 +55,7 @@ def test_a_wrong_name_is_refused_in_one_line_that_lists_the_right_ones(function,
     message = str(refusal.value)
     assert "\n" not in message
     assert f"{argument} of {function.__name__} is" in message
-    assert all(str(name) in message for name in names_of(hints[argument]))
+    assert all(str(name) in message for name in listed_names(hints[argument]))
 
 
 def test_a_name_in_the_place_of_its_position_is_checked_too():

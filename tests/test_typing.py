@@ -61,7 +61,7 @@ scores.befor  # wrong
 first.tset  # wrong
 one: Evaluation = first  # wrong
 other: Info = state  # wrong
-similarities(near, "Cosine")  # wrong
+similarities(near, 3)  # wrong
 jaxfl.models.lenet(10, conv="patch")  # wrong
 jaxfl.kernels.simplex.collaboration_rows(near, jnp.ones(2), 0.8, "cod")  # wrong
 """

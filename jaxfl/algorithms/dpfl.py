@@ -90,7 +90,7 @@ def dpfl(task: Task, *, budget: Annotated[int, COUNT_OR_ZERO] = 3) -> Algorithm:
             neighbours = neighbours | (active[:, None] & (senders[None] == sender[:, None]))
             return (neighbours, jnp.where(active, value, best), active), None
 
-        begin = (offer.own, losses(offer.own), cohort.val.mask.any(axis=1))
+        begin = (offer.own, losses(offer.own), cohort.val.weights.any(axis=1))
         (neighbours, _, _), _ = lax.scan(add, begin, None, length=min(budget, senders.size - 1))
         weights = isolate_rows(rows_of(neighbours), offer)
         edges = (weights > 0).sum() / cohort.ids.size - 1

@@ -19,7 +19,7 @@ from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar
 from jaxfl.kernels.cluster import distances_between, kmeans, predecessors
 from jaxfl.kernels.mixing import mix
 from jaxfl.kernels.propagate import contraction, graph_rows, propagate
-from jaxfl.kernels.similarity import cosine
+from jaxfl.kernels.similarity import Measure, similarities
 from jaxfl.training.deployed import deployed_losses
 from jaxfl.training.objectives import data_loss
 
@@ -82,6 +82,7 @@ def fedcedar(
     feature: Literal["weights", "update"] = "weights",
     graph: Literal["sum", "softmax"] = "sum",
     temperature: Annotated[Scalar | None, POSITIVE] = None,
+    measure: Measure = "cosine",
     personal: bool = True,
     identity: Literal["round", "kept", "chosen"] = "round",
 ) -> Algorithm:
@@ -103,6 +104,8 @@ def fedcedar(
         same clusters with both.
       graph: edges are the cosines divided by their sum ("sum"), or the softmax of the cosines.
       temperature: of the softmax, see `kernels.propagate`.
+      measure: in place of the cosine, not the paper's: see `kernels.similarity.similarities`. A
+        node whose similarity with itself is not positive has no edges.
       personal: False: all clients get the mean of the nodes' models (AS-3).
       identity: the nodes of a round are those of that round alone ("round", the paper), or nodes
         keep an identity over the rounds ("kept" and "chosen", not the paper's): each cluster
@@ -114,8 +117,8 @@ def fedcedar(
         takes the one with the lower loss on its training data, when it trains and when it deploys.
 
     Raises:
-      InputError: a temperature is given and the graph is not a softmax, or nodes have an identity
-        and all clients get their mean.
+      InputError: a temperature is given and the graph is not a softmax, nodes have an identity and
+        all clients get their mean, or the measure is minus a distance.
 
     Differs: negative cosines count as 0, and empty clusters do not count. The authors' code uses a
     client's position in the last cohort as its id; here, as in the paper, a client that returns
@@ -133,6 +136,11 @@ def fedcedar(
     check(
         personal or identity == "round",
         f"with personal=False no client gets a node, and identity={identity} is of nodes: leave it",
+    )
+    check(
+        measure not in ("l2", "l1"),
+        f"measure={measure} is 0 for a node with itself, which has no edges then: choose cosine, "
+        "dice or inner, or exp(-distance) as a measure of your own",
     )
     loss = data_loss(task.problem)
     fit = task.trainer(loss)
@@ -217,7 +225,11 @@ def fedcedar(
         features = received
         if feature == "update":
             features = tree.subtract(received, before.initial)
-        edges = graph_rows(cosine(mix(centres, features)), graph, temperature)
+        alike = similarities(mix(centres, features), measure)
+        if measure != "cosine":
+            # The cosines of the zeros in the place of an empty cluster are 0, others may not be.
+            alike = jnp.where(exists[:, None] & exists[None], alike, 0.0)
+        edges = graph_rows(alike, graph, temperature)
         nodes = mix(propagate(edges, hops, exists), centres)  # [K, M]
         # Section 3.5: each client gets the model of its node.
         weights = nodes[cluster]

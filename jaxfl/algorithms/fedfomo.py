@@ -77,7 +77,7 @@ def fedfomo(task: Task) -> Algorithm:
         edges = keep_rows(task, weights, offer)
 
         # A client for which no model has a weight keeps a model of its own.
-        validates = cohort.val.mask.any(axis=1)
+        validates = cohort.val.weights.any(axis=1)
         fallback = tree.choose(validates, offer.start, offer.trained)
         model = tree.choose(has_weight, mix(edges.rows, offer.models), fallback)
         weights = jnp.where(has_weight[:, None], edges.weights, offer.own.astype(weights.dtype))

@@ -10,7 +10,7 @@ from jaxfl.core.facts import method
 from jaxfl.core.options import FRACTION, NOT_NEGATIVE
 from jaxfl.core.types import Algorithm, Params, Scalar, Task
 from jaxfl.kernels.amp import heuristic
-from jaxfl.kernels.similarity import cosine
+from jaxfl.kernels.similarity import Measure, similarities
 
 
 @method(
@@ -32,6 +32,7 @@ def heurfedamp(
     sigma: Scalar = 10.0,
     lam: Annotated[Scalar, NOT_NEGATIVE] = 1.0,
     similarity: Literal["delta", "raw"] = "delta",
+    measure: Measure = "cosine",
 ) -> Algorithm:
     """FedAMP for deep networks: the weights are a softmax of cosines, not a function of distances.
 
@@ -50,6 +51,8 @@ def heurfedamp(
       lam: strength of the attraction, lam / alpha_k in the paper.
       similarity: "delta" compares the differences from the initial model, "raw" the models, as in
         the paper.
+      measure: in place of the cosine, not the paper's, of which sigma must suit the range: see
+        `kernels.similarity.similarities`.
 
     Differs: there is no attraction before the server has received a model of the client.
 
@@ -63,7 +66,7 @@ def heurfedamp(
         delta = similarity == "delta"
         features = tree.subtract(received, initial) if delta else received
         # The weights xi of the others' models.
-        return heuristic(cosine(features), own, sigma)
+        return heuristic(similarities(features, measure), own, sigma)
 
     def factor(step: tuple, seen: Bool[Array, "m"]) -> Array:
         return lam / 2 * seen

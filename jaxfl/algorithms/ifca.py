@@ -27,6 +27,7 @@ from jaxfl.kernels.cluster import centres, together
     personal="the choice of a cluster",
     sends="its model and the number of its cluster",
     defaults="the paper",
+    takes_initial_model=False,
     turn_first="clusters: as many as you expect groups of clients; then other seeds, since its "
     "start is random",
 )

@@ -223,7 +223,7 @@ def learned_graph(
         normalised = tree.scale(received, inverse_norms(received))
         weights, pull_back = jax.vjp(weigh, learned.graph)
         mixtures = mix(weights, received)
-        counts = (cohort.val.mask > 0).any(axis=1) & info.reported
+        counts = (cohort.val.weights > 0).any(axis=1) & info.reported
 
         # The gradient of the mean of the validation losses at these mixtures by theta.
         def learn() -> tuple[Learned, optax.OptState, Array]:

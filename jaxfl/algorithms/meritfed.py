@@ -99,7 +99,7 @@ def meritfed(
         begin = (equal, jnp.zeros_like(cohort.ids))
         (weights, batches), _ = lax.scan(step, begin, None, length=steps)
         # A client without validation data keeps its own model.
-        validates = cohort.val.mask.any(axis=1)[:, None]
+        validates = cohort.val.weights.any(axis=1)[:, None]
         own = offer.own.astype(weights.dtype)
         edges = keep_rows(task, jnp.where(validates, isolate_rows(weights, offer), own), offer)
         return mix(edges.rows, offer.models), Report(batches=batches, weights=edges.weights)

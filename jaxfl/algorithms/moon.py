@@ -67,7 +67,7 @@ def moon(
         positive = features(start, batch.x)
         negative = features(last_model, batch.x)
         contrasts = contrast(embeddings, positive, negative, temperature)
-        return value + mu * masked_mean(contrasts, batch.mask), aux
+        return value + mu * masked_mean(contrasts, batch.weights), aux
 
     return global_model(
         task,

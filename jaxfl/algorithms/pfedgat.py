@@ -64,7 +64,7 @@ class Record(NamedTuple):
 
 def mean_loss(losses: Float[Array, "m"], data: Dataset) -> dict[str, Float[Array, ""]]:
     """`feedback`, to which a client without the data of its loss has none to add."""
-    has_loss = (data.mask > 0).any(axis=1) & jnp.isfinite(losses)
+    has_loss = (data.weights > 0).any(axis=1) & jnp.isfinite(losses)
     total = jnp.sum(jnp.where(has_loss, losses, 0.0))
     return {"feedback": total / jnp.maximum(has_loss.sum(), 1)}
 

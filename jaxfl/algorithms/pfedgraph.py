@@ -26,7 +26,13 @@ from jaxfl.core.types import (
 )
 from jaxfl.kernels.alignment import Alignment, misalignment
 from jaxfl.kernels.mixing import isolate, mix, size_weights
-from jaxfl.kernels.similarity import LARGEST_SQUARE, Measure, inverse_norms, similarities
+from jaxfl.kernels.similarity import (
+    BUILT_IN,
+    LARGEST_SQUARE,
+    Measure,
+    inverse_norms,
+    similarities,
+)
 from jaxfl.kernels.simplex import Solver, alpha_for_groups, collaboration_rows, measured_rows
 from jaxfl.kernels.sketch import sketches
 from jaxfl.training.batch_statistics import trainable
@@ -116,7 +122,8 @@ def pfedgraph(
       similarity: "delta" compares the differences from the initial model (appendix C.1.4), "raw"
         the models.
       measure: the measure of similarity (section 4.5); "dice", which is not the paper's, takes
-        lengths into account.
+        lengths into account. A name that a plug-in has added, or a function of one's own: see
+        `kernels.similarity.similarities`.
       layers: the layers that are compared: a regular expression to find in their paths, or a
         predicate. None: all layers.
       sketch: d, the number of floats that stand for a model when models are compared, not the
@@ -132,7 +139,7 @@ def pfedgraph(
     Raises:
       InputError: a cap is given, but no program is solved; alpha is given in two ways;
         alpha is measured and an option is given that it does not have; or sketches are to have
-        distances of measure l1, which they do not keep.
+        distances of measure l1, which they do not keep, or a measure of one's own.
 
     Differs: (4) is solved exactly. With the anchor "approx" the aggregate is divided by its norm,
     so that `lam` means the same as with "cosine".
@@ -162,6 +169,11 @@ def pfedgraph(
     check(
         sketch is None or measure != "l1",
         "sketches keep inner products and no l1 distances: choose another measure, or no sketch",
+    )
+    check(
+        sketch is None or (isinstance(measure, str) and measure in BUILT_IN),
+        "sketches keep inner products, and a measure of one's own may ask for more: choose "
+        "measure=cosine, dice, inner or l2, or no sketch",
     )
     loss = data_loss(task.problem)
 

@@ -4,8 +4,32 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from jaxfl.algorithms import ALGORITHMS
 from jaxfl.cli.groups import REQUIRED, nargs, text_of
 from jaxfl.core.errors import InputError, check, check_name, did_you_mean
+from jaxfl.core.options import options_of
+
+# Words for options in papers and in other programs.
+SYNONYMS = {
+    "--batch": "--batch-size",
+    "--client-fraction": "--participation",
+    "--clients-per-round": "--participation",
+    "--dirichlet": "--partition dirichlet --beta",
+    "--epochs": "--local-epochs",
+    "--fraction": "--participation",
+    "--gpus": "--devices",
+    "--learning-rate": "--lr",
+    "--method": "--algorithm",
+    "--methods": "--algorithms",
+    "--metrics": "--metric",
+    "--noniid": "--partition",
+    "--non-iid": "--partition",
+    "--num-clients": "--clients",
+    "--num-rounds": "--rounds",
+    "--output": "--out",
+    "--score": "--metric",
+    "--steps": "--local-steps",
+}
 
 
 def values(name: str, arguments: Sequence[str]) -> list[str]:
@@ -93,10 +117,20 @@ def _unknown_option(word: str, name: str, commands: dict[str, type]) -> str:
       commands: the dataclass of each command.
     """
     unknown = _option(word)
+    options = nargs(commands[name])
+    known = SYNONYMS.get(unknown, "")
+    if known and all(one in options for one in known.split() if one.startswith("--")):
+        return f"unknown option of jaxfl {name} {unknown!r}: did you mean {known}?"
+    hyper = unknown.removeprefix("--").replace("-", "_")
+    if "--hyper" in options and any(hyper in options_of(one) for one in ALGORITHMS.values()):
+        return (
+            f"unknown option of jaxfl {name} {unknown!r}: it is a hyper-parameter, did you mean "
+            f"--hyper {hyper}=VALUE?"
+        )
     others = [f"jaxfl {other}" for other, command in commands.items() if unknown in nargs(command)]
     if others:
         return f"jaxfl {name} takes no {unknown}: it is an option of {', '.join(others)}"
-    nearest = did_you_mean(unknown, nargs(commands[name])) or f"see jaxfl {name} --help"
+    nearest = did_you_mean(unknown, options) or f"see jaxfl {name} --help"
     return f"unknown option of jaxfl {name} {unknown!r}: {nearest}"
 
 

@@ -9,7 +9,6 @@ from rich.text import Text
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.cli.options import Cite, Describe
-from jaxfl.cli.output import csv_text
 from jaxfl.core import papers
 from jaxfl.core.errors import check, check_name
 from jaxfl.core.facts import facts_of
@@ -20,9 +19,14 @@ from jaxfl.experiment.config.fields import PICTURE_FORMATS
 from jaxfl.experiment.config.hints import check_fields
 from jaxfl.experiment.session.clients import assign, describe_clients
 from jaxfl.experiment.store import files
+from jaxfl.experiment.tables.formats import csv_text
 from jaxfl.experiment.tables.heading import data_line
 
 DATA = [field.name for field in dataclasses.fields(DataOptions)]
+MEANING = (
+    "size imbalance: Gini coefficient of the clients' numbers of examples; label skew: how far the "
+    "labels of a client are from those of all (total variation, from 0 to 1), mean over clients"
+)
 CLIENTS = 40  # at most, that have a row
 LABELS = 4  # at most, that have a column
 
@@ -50,11 +54,19 @@ def describe(command: Describe, console: Console) -> None:
         title=f"{options.dataset}, {options.partition}",
         title_justify="left",
         show_header=False,
+        caption=MEANING,
+        caption_justify="left",
     )
     for name, text in describe_clients(options, source, parts).items():
         table.add_row(name, text)
+    if options.folds > 1:
+        text = f"{options.folds}, each example tests once; the counts are of fold 0"
+        table.add_row("folds", text)
     own = options.own if options.test == "own" else 0.0
-    rows = describe_each_client(source, parts, val=options.val, own=own, split=options.split)
+    fold = (0, options.folds) if options.folds > 1 else None
+    rows = describe_each_client(
+        source, parts, val=options.val, own=own, split=options.split, fold=fold
+    )
     if command.out:
         # Before the table, which does not stand above the line of an error.
         files.create(command.out.parent, (), overwrite=True)

@@ -12,9 +12,9 @@ from jaxfl.cli.groups import nargs
 from jaxfl.cli.listing import kinds
 from jaxfl.cli.prepare import GROUPS
 from jaxfl.core.errors import check_name
+from jaxfl.core.options import Names
 from jaxfl.data.published.recipes import RECIPES
 from jaxfl.experiment.config.hints import hints, option
-from jaxfl.experiment.config.notes import Names
 
 # What zsh needs before it reads a script for bash.
 PREAMBLES = {"bash": "", "zsh": "autoload -Uz bashcompinit && bashcompinit\n"}

@@ -2,32 +2,51 @@
 
 import functools
 import os
-import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
 
 from jaxfl import experiment
 from jaxfl.cli.options import Predict, Report
-from jaxfl.cli.output import csv_text
 from jaxfl.core.errors import check
 from jaxfl.data.arrays import read_npz
 from jaxfl.data.table.read import Sheet, read_sheet
 from jaxfl.data.table.windows import examples
+from jaxfl.experiment.session.by_client import client_answers
+from jaxfl.experiment.session.client_tables import client_sections
+from jaxfl.experiment.session.load import client_named
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.finished import load_finished
-from jaxfl.experiment.studies.comparison import TEXTS, text_of, write_comparison
-from jaxfl.experiment.tables.formats import print_sections
+from jaxfl.experiment.store.records import Runs
+from jaxfl.experiment.studies.comparison import (
+    TEXTS,
+    text_of,
+    text_of_clients,
+    write_clients,
+    write_comparison,
+)
+from jaxfl.experiment.tables.formats import csv_text, print_sections
 from jaxfl.experiment.tables.sections import sections
+from jaxfl.experiment.tables.wording import keys_of_names, parse_names
 from jaxfl.simulation import mesh
 
 
 def report(command: Report, console: Console) -> None:
     """`jaxfl report`."""
+    by_client = command.clients or command.client is not None
+    check(
+        not by_client or not (command.by or command.columns or command.names),
+        "--clients has a table for each setting, with columns of its own: leave out --by, "
+        "--columns and --names",
+    )
     if command.html and is_of_search(command, command.html):
-        return write_html(command, command.html, console)
+        check(not by_client, "a search has no clients to show: leave out --clients and --client")
+        options = {"by": command.by, "against": command.against, "columns": command.columns}
+        # They name runs, of which a search has none.
+        options["names"] = dict.fromkeys(command.names, "")
+        return write_html(command, command.html, console, options)
     texts = [name for name in command.format if name in TEXTS]
     pictures = [name for name in command.format if name not in TEXTS]
     check(
@@ -35,20 +54,45 @@ def report(command: Report, console: Console) -> None:
         f"--format {' '.join(pictures[:1])} is a picture: give --out DIR to write it",
     )
     runs = load_finished(list(command.directories), clients=command.against is not None)
-    options = {"by": command.by, "against": command.against}
-    tables = sections(runs, **options)
+    options = options_of_tables(command, runs)
+    answers = []
+    if by_client:
+        mesh.check_backend()
+        answers = client_answers(runs, against=command.against, client=command.client)
+    tables = [table for one in answers for table in client_sections(one)]
+    tables = tables or sections(runs, **options)
     if command.out:
         files.create(command.out, files.COMPARISON_FILES, command.overwrite)
     if texts and not command.out:
         for name in texts:
-            console.out(text_of(runs, name, **options), highlight=False, end="")
+            text = text_of_clients(answers, name) if answers else text_of(runs, name, **options)
+            console.out(text, highlight=False, end="")
     else:
         print_sections(tables, console)
     if command.out:
-        write_comparison(runs, command.out, command.format, command.highlight, **options)
+        if answers:
+            write_clients(answers, command.out, command.format)
+        picture: dict[str, Any] = {"title": command.title, "panels": command.panels}
+        words = (command.out, command.format, command.highlight)
+        write_comparison(runs, *words, **options, **picture)
         console.print(f"written to {command.out}", markup=False, highlight=False)
     if command.html:
-        write_html(command, command.html, console)
+        shown = {"answers": answers, "client": command.client}
+        write_html(command, command.html, console, options | shown)
+
+
+def options_of_tables(command: Report, runs: Runs) -> dict[str, Any]:
+    """The options of `tables.sections.sections`.
+
+    Raises:
+      InputError: `--names` names what is not there.
+    """
+    return {
+        "by": command.by,
+        "against": command.against,
+        "columns": command.columns,
+        "names": parse_names(command.names, keys_of_names(runs)) if command.names else {},
+    }
 
 
 def predict(command: Predict, console: Console) -> None:
@@ -58,13 +102,15 @@ def predict(command: Predict, console: Console) -> None:
         command.out is None or command.overwrite or not os.path.exists(command.out),
         f"{command.out} exists: choose another --out, or add --overwrite",
     )
-    client = client_of(run, command.client)
-    ask = functools.partial(run.predict, client, which=command.which, seed=command.seed)
+    client = client_named(run, command.client)
+    whose = {"which": command.which, "seed": command.seed, "fold": command.fold}
+    ask = functools.partial(run.predict, client, **whose)
     if is_npz(command.input):
         new = examples_of_npz(command.input)
     else:
         csv_file = (command.input, command.columns, command.encoding, command.decimal)
         new = examples_of_csv(run, read_sheet(*csv_file))
+    check(command.proba or not command.calibrate, "--calibrate is given without --proba: give both")
     mesh.check_backend()
     predictions = ask(new.x)
     check(
@@ -72,19 +118,26 @@ def predict(command: Predict, console: Console) -> None:
         f"y in {command.input} is not numbers of shape {predictions.shape}: give a target for each "
         "input, or leave it out",
     )
-    names = [new.name, "prediction"]
-    columns = [new.rows, new.words(predictions)]
+    numbers = {"prediction": predictions}
+    if predictions.ndim > 1:
+        flat = predictions.reshape(len(predictions), -1)
+        numbers = {f"prediction_{place}": column for place, column in enumerate(flat.T)}
+    names = [new.name, *numbers]
+    columns = [new.rows, *map(new.words, numbers.values())]
     if command.proba:
-        chances = ask(new.x, proba=True)
+        chances = ask(new.x, proba=True, calibrate=command.calibrate)
         names += [f"p_{name}" for name in new.classes or range(chances.shape[1])]
         columns += [[f"{chance:.6g}" for chance in column] for column in chances.T.tolist()]
     if command.out is None:
-        is_list = new.name == EXAMPLE and not command.proba
+        is_list = new.name == EXAMPLE and not command.proba and len(numbers) == 1
         text = "\n".join(map(str, columns[1])) if is_list else csv_text(names, columns).rstrip()
         console.print(text, markup=False, highlight=False, soft_wrap=True)
     else:
         files.write_file(command.out, csv_text(names, columns))
         console.print(f"written to {command.out}", markup=False, highlight=False)
+    if command.calibrate:
+        temperature = run.temperature(client, which=command.which, seed=command.seed)
+        console.print(f"temperature of the probabilities: {temperature:.4g}")
     if new.y is not None:
         inputs = run.summary.get("inputs")
         if inputs is not None and inputs["classes"]:
@@ -149,17 +202,6 @@ def examples_of_csv(run: experiment.FinishedRun, sheet: Sheet) -> Examples:
     return Examples(x, y, column, names, target.classes, target.mean, target.deviation)
 
 
-def client_of(run: experiment.FinishedRun, word: str) -> int:
-    """The id of a client by its name, or by its id unless clients have numbers for names.
-
-    Raises:
-      InputError: there is no such client.
-    """
-    number = re.compile(r"-?\d{1,18}", re.ASCII)
-    is_id = number.fullmatch(word) and not any(map(number.fullmatch, run.names))
-    return run.client_id(int(word) if is_id else word)
-
-
 def is_of_search(command: Report, file: Path) -> bool:
     """Whether the page is of a search, which has no table of runs; the options are checked first.
 
@@ -173,10 +215,17 @@ def is_of_search(command: Report, file: Path) -> bool:
     return any(map(is_search, command.directories))
 
 
-def write_html(command: Report, file: Path, console: Console) -> None:
-    """Writes the page and says where it is."""
+def write_html(command: Report, file: Path, console: Console, options: dict[str, Any]) -> None:
+    """Writes the page and says where it is.
+
+    Args:
+      command: the command.
+      file: to write.
+      console: for what the command shows.
+      options: of the tables, and the answers for clients.
+    """
     from jaxfl.experiment.html.page import write_page
 
-    options = {"highlight": command.highlight, "by": command.by, "against": command.against}
-    write_page(command.directories, file, overwrite=command.overwrite, **options)
+    replace = {"overwrite": command.overwrite, "highlight": command.highlight}
+    write_page(command.directories, file, **replace, **options)
     console.print(f"written to {file}", markup=False, highlight=False)

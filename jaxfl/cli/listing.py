@@ -16,6 +16,7 @@ from jaxfl.data.augment import AUGMENTATIONS
 from jaxfl.experiment.config import PRESETS
 from jaxfl.experiment.config.hints import as_typed, option
 from jaxfl.experiment.config.presets.definition import Preset
+from jaxfl.kernels.similarity import MEASURES
 from jaxfl.models import MODELS
 from jaxfl.simulation import scoring
 from jaxfl.simulation.metrics import METRICS, Metric
@@ -58,6 +59,7 @@ def kinds(data_dir: str | None) -> dict[str, Kind]:
             "augmentation", "--augment {}", AUGMENTATIONS, first_line, describe_function
         ),
         "attacks": Kind("attack", "--attack {}", ATTACKS, *FUNCTIONS),
+        "measures": Kind("measure", "--hyper measure={}", MEASURES, *FUNCTIONS),
         "metrics": Kind("metric", "--metric {}", METRICS, _metric_line, _metric),
         "presets": Kind("preset", "--preset {}", PRESETS, lambda preset: preset.source, _preset),
     }

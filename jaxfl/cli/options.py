@@ -170,10 +170,17 @@ class Predict(CsvFileOptions, Plugins):
     """name or id of the client"""
     proba: bool = False
     """also give the probability of each label"""
-    which: Which = "last"
-    """the model after the last round, or the one with the best validation score"""
+    calibrate: bool = False
+    """with --proba: calibrate the probabilities by a temperature, fitted on the client's validation
+    examples in the data set of the run"""
+    which: Annotated[int, MANY] | Which = "last"
+    """the model after the last round, the one with the best validation score, or the one after a
+    round that --keep-models-every kept, by its number"""
     seed: int | None = None
     """of a run with several seeds; the first if not given"""
+    fold: int | None = None
+    """of a run with several folds, from 0: the model that has not seen this part of the client's
+    data; the first if not given"""
     out: Path | None = None
     """CSV file to write; the predictions are printed if not given"""
     overwrite: bool = False
@@ -235,6 +242,9 @@ class CsvOptions:
     """CSV: column that names the rows; models do not see it"""
     owner: str | None = None
     """CSV: column that names the site of a row; the name of its file if not given"""
+    weight: str | None = None
+    """csv: column of numbers of at least 0, what a row weighs in losses and scores; models do not
+    see it"""
     categories: tuple[str, ...] = ()
     """CSV: columns of numbers that are codes, each of which becomes a feature of its own"""
     leave_out: tuple[str, ...] = ()
@@ -251,7 +261,7 @@ class WindowOptions:
     """Of `jaxfl prepare windows`: the rows of a CSV file are the steps of a series."""
 
     steps: int | None = None
-    """windows: rows of a window; needed"""
+    """windows: rows of a window; needed. wisdm: readings of a window, 200 if not given"""
     stride: int | None = None
     """windows: rows from one window to the next; as many as --steps if not given, so that windows
     do not overlap"""
@@ -265,7 +275,7 @@ class ImageOptions:
     """Of `jaxfl prepare images DIR`, whose files are OWNER/CLASS/FILE."""
 
     size: int = 32
-    """images: pixels of a side"""
+    """images: pixels of a side; also of celeba, office_caltech and domainnet"""
     owner_table: Path | None = None
     """images: CSV file with the columns file and owner, where the files are CLASS/FILE"""
 
@@ -282,9 +292,23 @@ class PublishedOptions:
     """texts: words of each"""
 
 
+@dataclass(frozen=True)
+class FaceOptions:
+    """Of the published data set celeba."""
+
+    attribute: str | None = None
+    """celeba: what to predict of a face, Smiling if not given"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Prepare(
-    PublishedOptions, ImageOptions, WindowOptions, CsvFileOptions, CsvOptions, OwnOptions
+    PublishedOptions,
+    FaceOptions,
+    ImageOptions,
+    WindowOptions,
+    CsvFileOptions,
+    CsvOptions,
+    OwnOptions,
 ):
     """Write a data set as arrays, from published files, TensorFlow Datasets or your own files."""
 
@@ -317,7 +341,8 @@ class Report(Plugins):
     ] = ()
     """directories of runs or comparisons"""
     out: Path | None = None
-    """also write comparison.json, comparison.md and the picture there"""
+    """also write comparison.json, comparison.md and the picture there, and with --clients
+    clients.md"""
     format: tuple[ReportFormat, ...] = ()
     """md, latex, csv or json: print the table as Markdown, LaTeX, or a record for each run and
     seed, or with --out write it there; png, pdf, svg: formats of the picture"""
@@ -326,6 +351,21 @@ class Report(Plugins):
     against: str | None = None
     """run or algorithm from which the others differ: differences with confidence intervals and a
     paired test"""
+    clients: bool = False
+    """show in place of that table what each client gains by each run, with an interval, and whose
+    models it is given; --against names the run to compare with, local if not given"""
+    client: str | None = None
+    """the same of one client alone, by its name or id"""
+    columns: tuple[str, ...] = ()
+    """columns of the table, in this order, such as accuracy over_local worst sent; all if not
+    given, and of LaTeX the first ones"""
+    names: Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=TEXT ...")] = ()
+    """what runs, algorithms and columns are called in tables and pictures, for example
+    fedavg_ft="FedAvg, fine-tuned" for a method"""
+    title: bool = True
+    """write the setting above the picture"""
+    panels: bool = False
+    """also write each panel of the picture as a file of its own, without a title"""
     highlight: tuple[str, ...] = ()
     """runs or algorithms that are in colour among many, beside the best"""
     html: Path | None = None

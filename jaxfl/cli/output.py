@@ -1,10 +1,8 @@
 """Standard output and standard error, which may be closed or take no more text."""
 
-import csv
-import io
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -111,17 +109,3 @@ def output_of_command(stream: Any) -> Output:
 def output_of_errors(stream: Any) -> Output:
     """Standard error, which nothing can replace."""
     return Output(stream, lambda error: None)
-
-
-def csv_text(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> str:
-    """The text of a CSV file.
-
-    Args:
-      names: of its columns.
-      columns: the cells of each.
-    """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows(zip(*columns, strict=True))
-    return text.getvalue()

@@ -1,6 +1,7 @@
 """`jaxfl prepare`: published data sets, and one's own CSV files, series and images."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -10,6 +11,7 @@ from rich.text import Text
 from jaxfl.cli.options import (
     CsvFileOptions,
     CsvOptions,
+    FaceOptions,
     ImageOptions,
     OwnOptions,
     Prepare,
@@ -19,6 +21,7 @@ from jaxfl.cli.options import (
 from jaxfl.core.errors import InputError, check
 from jaxfl.data.image_folder import prepare_images
 from jaxfl.data.published.prepare import prepare as prepare_data
+from jaxfl.data.published.recipes import RECIPES, file_stem
 from jaxfl.data.sources import SOURCES, data_dir
 from jaxfl.data.table.fit import Choices
 from jaxfl.data.table.prepare import prepare_csv
@@ -50,14 +53,17 @@ def prepare(command: Prepare, console: Console) -> None:
     elif command.data == IMAGES:
         prepare_folder(command, folder, console)
     else:
+        is_ready = (folder / f"{file_stem(command.data)}.npz").exists()
         file = prepare_data(
             command.data,
             folder,
             manual_dir=command.tfds_manual_dir,
             words=command.words,
             length=command.length,
+            **{option: getattr(command, option) for option in taken_by(command.data)},
         )
-        _say(console, f"{file}: --dataset {file.stem} --data-dir {folder}")
+        was_ready = " was there before and stays; remove it to prepare it anew" if is_ready else ""
+        _say(console, f"{file}{was_ready}: --dataset {file.stem} --data-dir {folder}")
 
 
 def _check_options(command: Prepare) -> None:
@@ -68,14 +74,20 @@ def _check_options(command: Prepare) -> None:
         f"{' '.join(map(str, command.files))}: files are for {', '.join(GROUPS)}, not for jaxfl "
         f"prepare {command.data}; leave them out",
     )
-    taken = _names(GROUPS.get(command.data, (PublishedOptions,)))
-    for name in _names((*GROUPS[WINDOWS], ImageOptions, PublishedOptions)):
+    taken = [*_names(GROUPS.get(command.data, (PublishedOptions,))), *taken_by(command.data)]
+    for name in _names((*GROUPS[WINDOWS], ImageOptions, FaceOptions, PublishedOptions)):
         kinds = [kind for kind, groups in GROUPS.items() if name in _names(groups)]
+        kinds = kinds or [data for data in RECIPES if name in taken_by(data)]
         check(
             name in taken or getattr(command, name) == getattr(default, name),
             f"{option(name)}: for {' and '.join(kinds) or 'published data sets'}, not for jaxfl "
             f"prepare {command.data}; leave it out",
         )
+
+
+def taken_by(data: str) -> Sequence[str]:
+    """The options of other kinds that a published data set takes."""
+    return RECIPES[data].takes if data in RECIPES else ()
 
 
 def _names(groups: tuple[type, ...]) -> list[str]:
@@ -100,16 +112,17 @@ def prepare_table(command: Prepare, folder: Path, console: Console) -> None:
         f"jaxfl prepare {WINDOWS} needs --steps, rows of a window",
     )
     choices = Choices(
-        command.target,
-        command.id,
-        command.owner,
-        command.leave_out,
-        command.categories,
-        command.missing,
-        command.task,
-        command.steps,
-        command.stride,
-        command.series,
+        target=command.target,
+        id=command.id,
+        owner=command.owner,
+        leave_out=command.leave_out,
+        categories=command.categories,
+        missing=command.missing,
+        task=command.task,
+        steps=command.steps,
+        stride=command.stride,
+        series=command.series,
+        weight=command.weight,
     )
     prepared = prepare_csv(
         command.files,

@@ -82,7 +82,11 @@ class Follower:
             "no score" if mean is None else f"{metric.title} {metric.shown(mean):{metric.format}}"
         )
         state = score
-        if line["round"] == config.rounds:
+        stopped = line.get("stopped")
+        if stopped is not None:
+            best = f"the best by validation was round {stopped['best_round']}"
+            score = f"{score}, stopped after round {stopped['round']} ({best})"
+        if line["round"] == config.rounds or stopped is not None:
             self.finished[config.name] = score
             state = f"{score}, {WRITING}"
         self.progress.update(task, completed=line["round"], state=state)

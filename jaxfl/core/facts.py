@@ -45,6 +45,9 @@ class Facts:
     # whether clients mix whole models over a graph that is given: evaluations then tell the
     # spectral gap of the weights
     tells_gap: bool = False
+    # whether all clients begin from the one model that the problem draws; weights that are given
+    # may then take its place
+    takes_initial_model: bool = True
     # options that separate groups of clients in few rounds, if the method's defaults do not
     separating: dict[str, Any] = field(default_factory=dict)
     # what a reference to the method needs (`jaxfl cite`); None if there is no publication
@@ -68,6 +71,7 @@ def method(
     mixes_before_training: bool = False,
     starts_from_server: bool = True,
     tells_gap: bool = False,
+    takes_initial_model: bool = True,
     separating: dict[str, Any] | None = None,
     turn_first: str = "",
 ) -> Callable[[Callable[_P, Algorithm]], Callable[_P, Algorithm]]:
@@ -99,6 +103,9 @@ def method(
         since they last took part, so that they may arrive late.
       tells_gap: whether clients mix whole models over a graph that is given: evaluations then tell
         the spectral gap of the weights.
+      takes_initial_model: whether all clients begin from the one model that the problem draws, so
+        that given weights (`--init`) may take its place; False if the method draws several models,
+        or makes models in another way.
       separating: options with which the method separates groups of clients in few rounds; None if
         its defaults do.
       turn_first: what to change first where clients score worse than with local training, one short
@@ -126,6 +133,7 @@ def method(
         mixes_before_training=mixes_before_training,
         starts_from_server=starts_from_server,
         tells_gap=tells_gap,
+        takes_initial_model=takes_initial_model,
         separating=separating or {},
         publication=publication,
         turn_first=turn_first,

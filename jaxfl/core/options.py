@@ -12,14 +12,14 @@ import itertools
 import math
 import types
 import typing
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple, ParamSpec, TypeVar
 
 import jax
 import numpy as np
 
-from jaxfl.core.errors import InputError
+from jaxfl.core.errors import InputError, UnknownName
 from jaxfl.core.shapes import check_form, has_form
 
 _P = ParamSpec("_P")
@@ -63,6 +63,17 @@ class Range:
         opening = "[" if self.low_included else "("
         closing = "]" if self.high_included else ")"
         return f"a {noun} in {opening}{self.low:,}, {self.high:,}{closing}"
+
+
+@dataclass(frozen=True, eq=False)
+class Names:
+    """The names that a text may be: the keys of a table, which may grow."""
+
+    kind: str  # what a name stands for, in the singular
+    known: Collection[str] = field(repr=False)
+
+
+Limits = Range | Names | None
 
 
 POSITIVE = Range(low=0, low_included=False)
@@ -136,13 +147,32 @@ def takes_traced_numbers(hint: Any) -> bool:
 
 
 def lists_names(hint: Any) -> bool:
-    """Whether the hint lists names, alone or beside other types.
+    """Whether the hint lists names, alone or beside other types, or has a table of them.
 
     Example:
       >>> lists_names(jaxfl.types.Chunk), lists_names(str)
       (True, False)
     """
-    return any(typing.get_origin(base) is typing.Literal for base in _bases(hint))
+    return any(
+        typing.get_origin(base) is typing.Literal or isinstance(note, Names)
+        for base, note in _alternatives(hint)
+    )
+
+
+def listed_names(hint: Any) -> list[Any]:
+    """The names and numbers that the hint lists, and those of its table.
+
+    Example:
+      >>> listed_names(typing.Literal["ring", "alone"] | None)
+      ['ring', 'alone']
+    """
+    names = []
+    for base, note in _alternatives(hint):
+        if typing.get_origin(base) is typing.Literal:
+            names += typing.get_args(base)
+        elif isinstance(note, Names):
+            names += note.known
+    return names
 
 
 def describe(hint: Any) -> str:
@@ -158,16 +188,18 @@ def describe(hint: Any) -> str:
     for base, limits in alternatives:
         if typing.get_origin(base) is typing.Literal:
             parts.append("one of " + ", ".join(map(str, typing.get_args(base))))
+        elif base is str and isinstance(limits, Names):
+            parts.append("one of " + ", ".join(limits.known))
         elif base is int and float in bases:
             continue  # "a number" says it
-        elif base in (int, float) and limits is not None:
+        elif base in (int, float) and isinstance(limits, Range):
             parts.append(limits.describe("whole number" if base is int else "number"))
         elif _plain(base) is tuple and typing.get_args(base):
             inner = typing.get_args(base)[0]
             noun = "whole number" if inner is int else "name"
             if typing.get_origin(inner) is typing.Literal:
                 parts.append(f"a list, each {describe(inner)}")
-            elif limits:
+            elif isinstance(limits, Range):
                 parts.append(f"a list, each {limits.describe(noun)}")
             else:
                 parts.append(f"a list of {noun}s")
@@ -194,7 +226,9 @@ def expected(hint: Any, value: Any) -> str:
       'a positive number, finite and within 32 bits'
     """
     number = type(value) in (int, float) and not abs(value) < 2**31  # NaN included
-    ends = [limits is not None and limits.high < math.inf for _, limits in _alternatives(hint)]
+    ends = [
+        isinstance(limits, Range) and limits.high < math.inf for _, limits in _alternatives(hint)
+    ]
     return describe(hint) + (", finite and within 32 bits" if number and not any(ends) else "")
 
 
@@ -224,7 +258,18 @@ def check_value(what: str, hint: Any, value: Any) -> None:
         if expected in ("", "null"):
             # An object that text and numbers cannot stand for.
             expected = " or ".join(filter(None, [_object_of(hint), expected]))
-        raise InputError(f"{what} is {value!r:.80}: expected {expected}")
+        raise error_type(hint, value)(f"{what} is {value!r:.80}: expected {expected}")
+
+
+def error_type(hint: Any, value: Any) -> type[InputError]:
+    """The error for a value that does not fit: of a name that a plug-in may add, `UnknownName`.
+
+    Example:
+      >>> error_type(Annotated[str, Names("model", {"cnn": 0})], "mlp").__name__
+      'UnknownName'
+    """
+    tables = [note for _, note in _alternatives(hint) if isinstance(note, Names)]
+    return UnknownName if tables and isinstance(value, str) else InputError
 
 
 def _object_of(hint: Any) -> str:
@@ -291,11 +336,11 @@ def checked(function: Callable[_P, _R], noun: str = "") -> Callable[_P, _R]:
     return checking
 
 
-def _alternatives(hint: Any, limits: Range | None = None) -> list[tuple[Any, Range | None]]:
-    """The members of a union, or the one type, each with its range."""
+def _alternatives(hint: Any, limits: Limits = None) -> list[tuple[Any, Limits]]:
+    """The members of a union, or the one type, each with its range or its table of names."""
     if typing.get_origin(hint) is typing.Annotated:
         inner, *notes = typing.get_args(hint)
-        ranges = [note for note in notes if isinstance(note, Range)]
+        ranges = [note for note in notes if isinstance(note, Range | Names)]
         return _alternatives(inner, ranges[0] if ranges else limits)
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return [pair for member in typing.get_args(hint) for pair in _alternatives(member, limits)]
@@ -311,27 +356,38 @@ def _plain(base: Any) -> Any:
     return typing.get_origin(base) or base
 
 
-def _accepts(base: Any, limits: Range | None, value: Any) -> bool:
+def _accepts(base: Any, limits: Limits, value: Any) -> bool:
     """Whether a JSON value fits one alternative of a hint."""
     if base is float and type(value) is float:
-        return abs(value) <= FLOAT32_MAX and (limits is None or value in limits)
+        return abs(value) <= FLOAT32_MAX and _within(limits, value)
     if base in (int, float):
         whole = type(value) is int and abs(value) < 2**31  # JAX counts in 32 bits
-        return whole and (limits is None or value in limits)
+        return whole and _within(limits, value)
     if _plain(base) is tuple and type(value) is tuple and typing.get_args(base):
         return all(_accepts(typing.get_args(base)[0], limits, element) for element in value)
-    return _listed(base, value) or type(value) is _plain(base)
+    return _listed(base, value) or _is_one(base, limits, value)
 
 
-def _fits(base: Any, limits: Range | None, value: Any) -> bool:
+def _fits(base: Any, limits: Limits, value: Any) -> bool:
     """Whether an argument of a Python function fits one alternative of a hint."""
     if base in (int, float):
         number_types = (int, np.integer) if base is int else (int, float, np.number)
         number = isinstance(value, number_types) and not isinstance(value, bool)
-        return number and (limits is None or value in limits)
+        return number and _within(limits, value)
     if base is bool:
         return isinstance(value, bool | np.bool_)
-    return _listed(base, value) or type(value) is _plain(base)
+    return _listed(base, value) or _is_one(base, limits, value)
+
+
+def _within(limits: Limits, value: Any) -> bool:
+    """Whether a number is in the range, if there is one."""
+    return not isinstance(limits, Range) or value in limits
+
+
+def _is_one(base: Any, limits: Limits, value: Any) -> bool:
+    """Whether a value is of the type, and a text in the table of names, if there is one."""
+    known = not isinstance(limits, Names) or base is not str or value in limits.known
+    return type(value) is _plain(base) and known
 
 
 def _listed(base: Any, value: Any) -> bool:

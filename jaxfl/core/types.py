@@ -35,6 +35,23 @@ class Dataset(NamedTuple):
     y: Any
     # [..., n] bool, or float with the weight of each example in data that is only evaluated
     mask: Array
+    # [..., n] the weight of each example in losses and scores; None: all weigh 1
+    weight: Array | None = None
+
+    @property
+    def weights(self) -> Any:
+        """What each row weighs in losses and scores [..., n], 0 for padding.
+
+        The number of examples is that of the mask, whatever they weigh.
+
+        Example:
+          >>> mask = jnp.array([True, True, False])
+          >>> Dataset(jnp.zeros(3), jnp.zeros(3), mask, jnp.array([0.5, 2.0, 1.0])).weights.tolist()
+          [0.5, 2.0, 0.0]
+        """
+        if self.weight is None:
+            return self.mask
+        return jnp.where(self.mask > 0, self.mask * self.weight, 0.0)
 
 
 class Pool(NamedTuple):
@@ -153,7 +170,7 @@ class Fitted(NamedTuple):
 class Gradients(NamedTuple):
     """The losses and gradients of given models on all data of the clients."""
 
-    # [M] mean loss, weighted by the mask; 0 for a client without examples
+    # [M] mean loss by the weights of the examples; 0 for a client without any
     loss: Float[Array, "*m"]
     # [M, ...] the gradient of that loss
     grads: Params
@@ -165,8 +182,9 @@ class Gradients(NamedTuple):
 class Objective(Protocol):
     """(params, batch [B], anchor, key) -> (loss to differentiate, aux to report), for one client.
 
-    The loss and the aux are each a mean over the batch's real examples plus terms that do not
-    depend on the examples, so that a batch may be computed in parts. The anchor is any pytree that
+    The loss and the aux are each a mean over the batch's real examples, by their weights
+    (`Dataset.weights`), plus terms that do not depend on the examples, so that a batch may be
+    computed in parts. The anchor is any pytree that
     the objective needs for its client: a proximal centre, a direction, a linear term.
     """
 

@@ -29,6 +29,8 @@ from jaxfl.data.skews import (
 )
 from jaxfl.data.source import Source
 from jaxfl.data.sources import SOURCES, list_data_sets, load
+from jaxfl.data.superclasses import superclasses
+from jaxfl.data.weights import balance_classes
 
 __all__ = [
     "CONCEPTS",
@@ -37,6 +39,7 @@ __all__ = [
     "Ridge",
     "Source",
     "augment",
+    "balance_classes",
     "concept_of",
     "describe_groups",
     "describe_partition",
@@ -59,5 +62,6 @@ __all__ = [
     "quantity",
     "ridge",
     "shards",
+    "superclasses",
     "unbalanced_pathological",
 ]

@@ -10,7 +10,9 @@ import numpy as np
 from jaxfl.core.errors import InputError, check
 from jaxfl.data.improbable import warn_improbable
 from jaxfl.data.source import Source
+from jaxfl.data.superclasses import SUPERCLASSES
 from jaxfl.data.table.schema import from_json
+from jaxfl.data.weights import check_weights, weights_of_all
 
 # Bytes: JAX shares the memory of NumPy arrays that begin at a multiple of it.
 ALIGNMENT = 64
@@ -34,16 +36,21 @@ def from_npz(file: Path) -> Source:
     """A data set from a file; nothing is ever unpickled.
 
     The arrays are those of `from_arrays`: `x_train y_train`, and optionally `x_test y_test owners
-    vocabulary owner_names class_names feature_names`. `jaxfl prepare csv` adds `schema`.
+    vocabulary owner_names class_names feature_names superclasses weights weights_test`. `jaxfl
+    prepare csv` adds `schema`. CIFAR-100 has its superclasses by its name (`SUPERCLASSES`).
     Images of a set with known channel means (`CHANNELS`) are normalised by them.
 
     Raises:
       InputError: the file is damaged or hostile, or does not hold examples with targets.
     """
     names = ("owner_names", "class_names", "feature_names")
-    optional = ("x_test", "y_test", "owners", "vocabulary", *names, "schema")
+    test = ("x_test", "y_test", "weights_test")
+    optional = (*test, "weights", "owners", "vocabulary", *names, "superclasses", "schema")
     arrays: dict[str, Any] = read_npz(file, ("x_train", "y_train"), optional)
     schema = arrays.pop("schema", None)
+    published = SUPERCLASSES.get(file.stem)
+    if published and len(np.unique(arrays["y_train"])) == len(published):
+        arrays.setdefault("superclasses", published)
     source = from_arrays(**arrays, name=str(file))
     if schema is not None:
         text = str(schema)
@@ -95,6 +102,9 @@ def from_arrays(
     owner_names: np.ndarray | Sequence[str] = (),
     class_names: np.ndarray | Sequence[str] = (),
     feature_names: np.ndarray | Sequence[str] = (),
+    superclasses: np.ndarray | Sequence[int] = (),
+    weights: np.ndarray | None = None,
+    weights_test: np.ndarray | None = None,
     name: str = "the data",
 ) -> Source:
     """A data set from arrays in memory.
@@ -103,10 +113,10 @@ def from_arrays(
       x_train: [N, *feature], uint8 (divided by 255 when used), real numbers, or integer ids if
         `vocabulary` is given.
       y_train: [N] integers from 0, whose largest determines the number of classes, or real numbers
-        to predict.
+        to predict, [N] or several of an example [N, k, ...].
       x_test: [N', *feature]. If None there is no test set, and clients are tested on parts of their
         own data.
-      y_test: [N'].
+      y_test: [N'], or [N', k, ...] as in training.
       owners: integers [N], the natural client of each training example: the clients of the
         partition `natural`.
       vocabulary: number of ids in x, where it holds ids: (words,), or one number for each column.
@@ -115,6 +125,12 @@ def from_arrays(
         `federate` is told otherwise.
       class_names: of the labels 0, 1, ...
       feature_names: of the columns of x [N, F], or of the channels of series [N, steps, F].
+      superclasses: of the labels 0, 1, ..., numbers from 0 without gaps: the partition
+        `superclasses` gives each client the labels of one.
+      weights: [N] what each training example weighs, in losses and in validation and test scores;
+        numbers of at least 0, of which only the ratios matter. None: all weigh 1. They do not
+        change how many examples a client has, by which the server may weigh it.
+      weights_test: [N'] the same of the test examples.
       name: of the data in messages.
 
     Raises:
@@ -129,16 +145,18 @@ def from_arrays(
     """
     x_train = np.asarray(x_train)
     y_train = np.asarray(y_train)
-    x_test = x_train[:0] if x_test is None else np.asarray(x_test)
-    y_test = y_train[:0] if y_test is None else np.asarray(y_test)
+    x_test = np.atleast_1d(x_train)[:0] if x_test is None else np.asarray(x_test)
+    y_test = np.atleast_1d(y_train)[:0] if y_test is None else np.asarray(y_test)
     for split, x, y in (("train", x_train, y_train), ("test", x_test, y_test)):
         check(
             x.ndim >= 2 and (x.size > 0 or (split == "test" and x.shape[0] == 0)),
             f"x_{split} of {name} has shape {x.shape}: expected [examples, *feature]",
         )
+        several = y.ndim > 1 and y.dtype.kind == "f" and 0 not in y.shape[1:]
         check(
-            y.shape == (len(x),),
-            f"y_{split} of {name} has shape {y.shape}: expected ({len(x)},), one target an example",
+            y.ndim > 0 and len(y) == len(x) and (y.ndim == 1 or several),
+            f"y_{split} of {name} has shape {y.shape} and type {y.dtype}: expected ({len(x)},), "
+            f"one target an example, or for several numbers an example real numbers ({len(x)}, k)",
         )
         check(
             x.dtype.kind in "uif", f"x_{split} of {name} has type {x.dtype}: expected real numbers"
@@ -159,6 +177,11 @@ def from_arrays(
         x_train.shape[1:] == x_test.shape[1:],
         f"examples of {name} have shape {x_train.shape[1:]} in train "
         f"and {x_test.shape[1:]} in test: expected the same",
+    )
+    check(
+        y_train.shape[1:] == y_test.shape[1:],
+        f"targets of {name} have shape {y_train.shape[1:]} in train and {y_test.shape[1:]} in "
+        "test: expected the same",
     )
     if owners is not None:
         owners = np.asarray(owners)
@@ -207,7 +230,10 @@ def from_arrays(
         owner_names=named,
         class_names=_names("class_names", class_names, classes, name),
         feature_names=_names("feature_names", feature_names, features, name),
+        superclasses=_superclasses(superclasses, classes, name),
         split="stratified" if named and classes else "random",
+        weights=check_weights("weights", weights, len(x_train), name),
+        weights_test=check_weights("weights_test", weights_test, len(x_test), name),
     )
     warn_improbable(source)
     return source
@@ -241,6 +267,22 @@ def _names(kind: str, names: np.ndarray | Sequence[str], count: int, name: str) 
     ]
     check(not wrong, f"{kind} of {name} hold {', '.join(wrong[:1])!r:.60}: {expected}")
     return words
+
+
+def _superclasses(groups: np.ndarray | Sequence[int], classes: int, name: str) -> tuple[int, ...]:
+    """The superclass of each class, or none."""
+    array = np.asarray(groups)
+    if not array.size:
+        return ()
+    check(
+        array.shape == (classes,)
+        and array.dtype.kind in "ui"
+        and array.min() == 0
+        and len(np.unique(array)) == array.max() + 1,
+        f"superclasses of {name} have shape {array.shape} and type {array.dtype}: expected one of "
+        f"each of {classes} classes, integers from 0 without gaps",
+    )
+    return tuple(array.tolist())
 
 
 def aligned_copy(x: np.ndarray, dtype: type) -> np.ndarray:
@@ -280,6 +322,8 @@ def merge_test_set(source: Source) -> Source:
         y_train=np.concatenate([source.y_train, source.y_test]),
         x_test=source.x_test[:0],
         y_test=source.y_test[:0],
+        weights=weights_of_all(source),
+        weights_test=None,
     )
 
 

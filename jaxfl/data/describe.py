@@ -3,9 +3,10 @@
 import numpy as np
 
 from jaxfl.core.options import checked
-from jaxfl.data.federate import cut, in_split_order, label_counts
+from jaxfl.data.federate import label_counts
 from jaxfl.data.skews import Parts
 from jaxfl.data.source import Source, Split, client_names
+from jaxfl.data.split import split_rows
 
 PARTS = ("train", "validation", "test")
 
@@ -40,13 +41,18 @@ def describe_partition(source: Source, parts: Parts) -> dict[str, str]:
         if source.classes
         else f"numbers, {source.y_train.min():g} to {source.y_train.max():g}"
     )
+    if source.y_train.ndim > 1:
+        targets = f"{source.outputs} {targets}"
     count = f"{len(source.y_train):,} to train"
     if len(source.y_test):
         examples = f"{count} and validate, {len(source.y_test):,} to test"
     else:
         examples = f"{count}, validate and test"
+    own = source.weights
+    weights = {} if own is None else {"weights of examples": f"{own.min():g} to {own.max():g}"}
     return {
         "examples": examples,
+        **weights,
         "each": f"{'x'.join(map(str, source.x_train.shape[1:]))} {source.x_train.dtype}",
         "targets": targets,
         "clients": f"{len(parts)}",
@@ -65,6 +71,7 @@ def describe_each_client(
     val: float = 0.2,
     own: float = 0.2,
     split: Split | None = None,
+    fold: tuple[int, int] | None = None,
 ) -> dict[str, list]:
     """What each client holds, by the name of the column, with an entry for each client.
 
@@ -78,6 +85,7 @@ def describe_each_client(
       own: as in `federate`; 0 where clients are not tested on their own examples, so that there
         are no columns of the test.
       split: as in `federate`.
+      fold: as in `federate`.
 
     Example:
       >>> source = jaxfl.data.load("digits")
@@ -87,8 +95,9 @@ def describe_each_client(
       (['0', '1'], [87, 87], [44, 0])
     """
     names = client_names(source, parts) or tuple(map(str, range(len(parts))))
-    thirds = dict(zip(PARTS, cut(in_split_order(source, parts, split), val, own), strict=True))
-    if not own:
+    splits = split_rows(source, parts, val=val, own=own, split=split, fold=fold)
+    thirds = {part: list(rows) for part, rows in zip(PARTS, splits, strict=True)}
+    if not own and fold is None:
         del thirds["test"]
     columns: dict[str, list] = {"client": list(names)}
     columns |= {part: [len(rows) for rows in third] for part, third in thirds.items()}

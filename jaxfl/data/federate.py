@@ -1,23 +1,23 @@
 """A federation: the clients' examples, divided into parts, stored once and read by row number."""
 
-import functools
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array
 
-from jaxfl.core.errors import check
+from jaxfl.core.errors import check, warn
 from jaxfl.core.options import checked
-from jaxfl.core.ragged import ragged
-from jaxfl.core.types import Dataset, Federation, Pool
+from jaxfl.core.types import Federation, Pool
 from jaxfl.data.concept import Concept, shift_training_set
 from jaxfl.data.improbable import Splits, warn_improbable
+from jaxfl.data.rows import by_rows
 from jaxfl.data.skews import Parts
 from jaxfl.data.source import Source, Split
+from jaxfl.data.split import in_split_order, split_rows
+from jaxfl.data.weights import weigh_groups
 
 TestProtocol = Literal["reweighted", "own", "global"]
 Feedback = Literal["val", "test-leaking"]
@@ -37,6 +37,7 @@ def federate(
     feedback: Feedback = "val",
     concept: Concept | None = None,
     split: Split | None = None,
+    fold: tuple[int, int] | None = None,
 ) -> Federation:
     """Divides the clients' examples: the first of each client are its training set.
 
@@ -59,18 +60,25 @@ def federate(
       concept: what each client makes of its examples, see `data.concept`. It also changes the test
         examples that the client is scored on.
       split: "random": a client's examples are divided in the order of `parts`. "stratified": each
-        part has every label in the proportion of all of the client's examples, see `stratify`. As
-        `source.split` says if None, which is "stratified" for labels of owners with names.
+        part has every label in the proportion of all of the client's examples, see
+        `split.stratify`. As `source.split` says if None, which is "stratified" for labels of owners
+        with names.
+      fold: (k, K), a split of cross-validation, if `test` is "own": each client is tested on the
+        k-th of K parts of its examples, from 0, in place of its last `own`, so that each example
+        is tested once over the K folds. Validation takes `val` of the others. None: one split.
 
     Returns:
-      Arrays with the client axis first. The examples of clients are `Ragged` arrays, which share
-      the examples of the data set and hold no padding. The test set of "reweighted" and "global" is
-      one `Pool`, or with a concept a copy for each client, of the examples that count for it.
+      Arrays with the client axis first. Weights of the examples (`Source.weights`) are those of
+      training and validation, and part of the mask of the test. The examples of clients are
+      `Ragged` arrays, which share the examples of the data set and hold no padding. The test set of
+      "reweighted" and "global" is one `Pool`, or with a concept a copy for each client, of the
+      examples that count for it.
 
     Raises:
       InputError: the partition is no list of row numbers, a client holds no example, the fractions
         leave no training examples, there is no such test set, or the clients' copies of it take too
-        much memory.
+        much memory; there is no such fold, a client holds fewer examples than there are folds, or
+        clients are not tested on their own examples.
 
     Example:
       >>> source = jaxfl.data.load("digits")
@@ -79,7 +87,11 @@ def federate(
       >>> federation.train.x.shape, federation.val.x.shape, federation.test.x.shape
       ((10, 116, 8, 8, 1), (10, 28, 8, 8, 1), (360, 8, 8, 1))
     """
-    own = own if test == "own" else 0.0
+    own = own if test == "own" and fold is None else 0.0
+    check(
+        fold is None or test == "own",
+        f"folds test clients on parts of their own examples, and test is {test}: choose test own",
+    )
     check(
         val >= 0 and own >= 0 and val + own < 1,
         f"validation takes {val} and the test {own} of each client's examples: "
@@ -100,33 +112,39 @@ def federate(
         f"client {', '.join(map(str, empty[:3]))} holds no example: "
         "use fewer clients or another partition",
     )
+    splits = split_rows(source, parts, val=val, own=own, split=split, fold=fold)
+    # By the labels of the data before a concept changes them.
+    warn_improbable(source, splits if own or fold else splits._replace(test=[]))
+    # In the same order in all folds, for which a concept draws the same numbers.
     parts = in_split_order(source, parts, split)
-
-    _warn_of_splits(source, parts, val, own)
     training = source if concept is None else shift_training_set(source, parts, concept)
-    x, y, places = _examples_of_clients(training.x_train, training.y_train, parts)
-    cuts = [int(len(rows) * val) for rows in parts]
-    trains, vals, tests = cut(places, val, own)
+    x, y, (trains, vals, tests) = _examples_of_clients(training.x_train, training.y_train, splits)
+    weights: list[list[np.ndarray] | None] = [None] * 3
+    if source.weights is not None:
+        weights = [[source.weights[rows] for rows in part] for part in splits]
+    train_weights, val_weights, test_weights = weights
+    _warn_of_no_weight(train_weights)
     # Of test examples that clients do not share: x, y, the rows of each client, and their weights.
-    copies = (x, y, tests, [np.ones(len(rows)) for rows in tests])
+    copies = (x, y, tests, test_weights or [np.ones(len(rows)) for rows in tests])
     if test == "own":
-        held_out = _by_rows(x, y, tests)
+        held_out = by_rows(x, y, tests, test_weights)
     else:
         held_out = _pool(source, parts, test)
         if concept is not None or feedback != "val":
             copies = _copies(source, held_out, concept)
         if concept is not None:
-            held_out = _by_rows(*copies)
+            held_out = by_rows(*copies)
     if feedback == "val":
-        validation = _by_rows(x, y, vals)
+        validation = by_rows(x, y, vals, weights=val_weights)
     else:
         # The copy of the test set weighs as much as the validation set in its place.
         test_x, test_y, rows_of, weights_of = copies
         scaled = [
-            row * (size / max(row.sum(), 1e-9)) for row, size in zip(weights_of, cuts, strict=True)
+            row * (len(rows) / max(row.sum(), 1e-9))
+            for row, rows in zip(weights_of, vals, strict=True)
         ]
-        validation = _by_rows(test_x, test_y, rows_of, scaled)
-    return Federation(_by_rows(x, y, trains), validation, held_out)
+        validation = by_rows(test_x, test_y, rows_of, scaled)
+    return Federation(by_rows(x, y, trains, weights=train_weights), validation, held_out)
 
 
 def check_parts(parts: Parts | np.ndarray, examples: int) -> Parts:
@@ -170,98 +188,29 @@ def check_parts(parts: Parts | np.ndarray, examples: int) -> Parts:
     return [rows.astype(np.int64) if not rows.size else rows for rows in rows_of]
 
 
-def stratify(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """The rows in an order in which each stretch has every label in the proportion of all rows.
-
-    The i-th of n rows of a label stands at (i + 1/2) / n of the whole, so that in any stretch its
-    number is the proportional one up to rounding. The rows of a label stay in their order; one that
-    a client has once stands in the middle, which is trained on.
-
-    Args:
-      rows: of a client [n], shuffled.
-      labels: of all examples [N].
-
-    Raises:
-      InputError: the targets are numbers.
-
-    Example:
-      >>> labels = np.array([0, 0, 0, 0, 0, 0, 1, 1, 1])
-      >>> labels[stratify(np.arange(9), labels)].tolist()
-      [0, 1, 0, 0, 1, 0, 0, 1, 0]
-    """
-    check(
-        labels.dtype.kind in "ui",
-        "the targets are numbers, not labels: choose split random",
-    )
-    place = np.zeros(len(rows))
-    for label in np.unique(labels[rows]):
-        same = labels[rows] == label
-        place[same] = (np.arange(same.sum()) + 0.5) / same.sum()
-    return rows[np.argsort(place, kind="stable")]
-
-
-@checked
-def in_split_order(source: Source, parts: Parts, split: Split | None = None) -> Parts:
-    """The rows of each client in the order in which they are divided.
-
-    Args:
-      source: the data set.
-      parts: rows of its training set for each client.
-      split: as in `federate`.
-
-    Example:
-      >>> source = jaxfl.data.load("digits")
-      >>> parts = jaxfl.data.iid(source.y_train, clients=10, seed=0)
-      >>> in_split_order(source, parts)[0] is parts[0]
-      True
-    """
-    if (split or source.split) == "random":
-        return parts
-    return [stratify(rows, source.y_train) for rows in parts]
-
-
-def cut(
-    parts: Sequence[np.ndarray], val: float, own: float
-) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
-    """The rows of each client for training, validation and test.
-
-    Args:
-      parts: rows of each client, in the order in which they are divided.
-      val: fraction for validation, rounded down: the rows behind those for training.
-      own: fraction for the test, rounded down: the last rows.
-
-    Example:
-      >>> train, val, test = cut([np.arange(10)], val=0.2, own=0.2)
-      >>> train[0].tolist(), val[0].tolist(), test[0].tolist()
-      ([0, 1, 2, 3, 4, 5], [6, 7], [8, 9])
-    """
-    cuts = [int(len(rows) * val) for rows in parts]
-    ends = [len(rows) - int(len(rows) * own) for rows in parts]
-    trains = [rows[: end - cut] for rows, cut, end in zip(parts, cuts, ends, strict=True)]
-    vals = [rows[end - cut : end] for rows, cut, end in zip(parts, cuts, ends, strict=True)]
-    tests = [rows[end:] for rows, end in zip(parts, ends, strict=True)]
-    return trains, vals, tests
-
-
-def _warn_of_splits(source: Source, parts: Parts, val: float, own: float) -> None:
-    """Warns of improbable splits, by the labels of the data before a concept changes them."""
-    train, validation, test = cut(parts, val, own)
-    warn_improbable(source, Splits(train, validation, test if own else []))
+def _warn_of_no_weight(weights: list[np.ndarray] | None) -> None:
+    """Warns of clients whose training examples all weigh 0 [C, n_i]."""
+    nothing = [i for i, row in enumerate(weights or []) if row.size and not row.any()]
+    if nothing:
+        warn(
+            f"all training examples of {len(nothing)} of {len(weights or [])} clients weigh 0 "
+            f"(client {', '.join(map(str, nothing[:3]))}), so that they learn nothing from them"
+        )
 
 
 def _examples_of_clients(
-    x: Array | np.ndarray, y: np.ndarray, parts: Parts
-) -> tuple[Array, Array, list[np.ndarray]]:
+    x: Array | np.ndarray, y: np.ndarray, splits: Splits
+) -> tuple[Array, Array, Splits]:
     """The examples x and y on the device, and the rows of each client in them.
 
     Where clients hold few of the examples, the others are left out.
     """
-    rows = np.unique(np.concatenate(parts))
+    rows = np.unique(np.concatenate([part for parts in splits for part in parts]))
     if rows.size >= MOSTLY * len(x):
         # On a CPU it takes no memory, see `arrays.aligned_copy`.
-        return jax.device_put(x), jnp.asarray(y), list(parts)
-    places = [np.searchsorted(rows, part) for part in parts]
-    return jnp.asarray(x[rows]), jnp.asarray(y[rows]), places
+        return jax.device_put(x), jnp.asarray(y), splits
+    places = [[np.searchsorted(rows, part) for part in parts] for parts in splits]
+    return jnp.asarray(x[rows]), jnp.asarray(y[rows]), Splits(*places)
 
 
 def _pool(source: Source, parts: Parts, test: TestProtocol) -> Pool:
@@ -277,6 +226,8 @@ def _pool(source: Source, parts: Parts, test: TestProtocol) -> Pool:
     else:
         groups = np.zeros(len(source.y_test), np.int32)
         weights = np.ones((len(parts), 1))
+    if source.weights_test is not None:
+        groups, weights = weigh_groups(groups, weights, source.weights_test)
     return Pool(
         jax.device_put(source.x_test),
         jnp.asarray(source.y_test),
@@ -340,40 +291,19 @@ def _test_views(
     return x, y, places
 
 
-def _by_rows(
-    x: Array,
-    y: Array,
-    parts: Sequence[np.ndarray],
-    weights: Sequence[np.ndarray] | None = None,
-) -> Dataset:
-    """The rows of (x, y) that each client holds [C, n, ...]; the mask holds weights if given."""
-    examples = ragged(x, parts)
-    if weights is None:
-        # Made on the device, so that the host holds no copy of what may be a large array.
-        mask = _mask(examples.size, examples.length)
-    else:
-        mask = np.zeros(examples.shape[:2], np.float32)
-        for row, values in zip(mask, weights, strict=True):
-            row[: len(values)] = values
-    return Dataset(examples, replace(examples, values=y), jnp.asarray(mask))
-
-
-@functools.partial(jax.jit, static_argnums=1)
-def _mask(sizes: Int[Array, "c"], length: int) -> Bool[Array, "c n"]:
-    """Which of `length` rows hold an example of each client."""
-    return jnp.arange(length)[None] < sizes[:, None]
-
-
 def label_counts(source: Source, parts: Parts) -> np.ndarray:
     """Number of examples of each label at each client [C, classes].
 
-    Targets that are numbers count by the tenth of the training set that they fall into.
+    Targets that are numbers count by the tenth of the training set that they fall into; those of
+    several numbers by that of their mean.
     """
     labels = source.y_train
     classes = source.classes
     if not classes:
-        edges = np.unique(np.quantile(source.y_train, np.linspace(0, 1, 11)[1:-1]))
-        labels = np.digitize(source.y_train, edges)
+        y = source.y_train
+        means = y if y.ndim == 1 else y.reshape(len(y), -1).mean(axis=1)
+        edges = np.unique(np.quantile(means, np.linspace(0, 1, 11)[1:-1]))
+        labels = np.digitize(means, edges)
         classes = len(edges) + 1
     return np.stack([np.bincount(labels[rows], minlength=classes) for rows in parts])
 

@@ -7,19 +7,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from PIL import Image, ImageOps
 
 from jaxfl.core.errors import InputError, check, warn
 from jaxfl.core.options import checked
 from jaxfl.data.arrays import from_arrays
+from jaxfl.data.image_files import SUFFIXES, check_size, read_images
 from jaxfl.data.table.fit import in_order
 from jaxfl.data.table.prepare import check_new, warn_of_sites
 from jaxfl.data.table.read import Sheet, check_column, read_sheet
 from jaxfl.data.write import new_folder, write_npz
-
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
-GREY = ("1", "L", "LA")
-COLOURED = ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB")
 
 
 class Photo(NamedTuple):
@@ -68,7 +64,7 @@ def prepare_images(
       InputError: the folder has another form, a file is no image, the name is taken, or the npz
         file cannot be written.
     """
-    check(size > 0, f"--size is {size}: expected 1 pixel or more")
+    check_size(size)
     name = folder.absolute().name if name is None else name
     target = Path(directory) / f"{name}.npz"
     check_new(name, [target], overwrite)
@@ -82,14 +78,10 @@ def prepare_images(
     )
     hint = "put the images into OWNER/CLASS/FILE, or give a table of owners (--owner-table)"
     warn_of_sites(sites, "images", hint)
-    images = [_read(photo.file, size) for photo in photos]
-    if any(image.ndim == 3 for image in images):
-        images = [image if image.ndim == 3 else np.stack([image] * 3, axis=2) for image in images]
-    else:
-        images = [image[..., None] for image in images]
+    images = read_images((photo.file for photo in photos), size)
     owner_of, label_of = ({word: i for i, word in enumerate(words)} for words in (sites, classes))
     arrays: dict[str, Any] = {
-        "x_train": np.stack(images),
+        "x_train": images,
         "y_train": np.array([label_of[photo.label] for photo in photos], np.int32),
         "owners": np.array([owner_of[photo.owner] for photo in photos], np.int32),
         "owner_names": np.array(list(sites), str),
@@ -98,7 +90,7 @@ def prepare_images(
     from_arrays(**arrays, name=f"data set {name}")  # refuses names that no reader would take
     with new_folder(target.parent):
         write_npz(target, arrays)
-    return Prepared(target, images[0].shape, sites, classes)
+    return Prepared(target, images.shape[1:], sites, classes)
 
 
 def _counted(words) -> dict[str, int]:
@@ -113,7 +105,7 @@ def _photos(folder: Path, owner_table: Path | None) -> list[Photo]:
       InputError: there is none, or one is elsewhere than where images belong.
     """
     check(folder.is_dir(), f"{folder} is no folder: give the one that holds the images")
-    sheet = None if owner_table is None else read_sheet(owner_table)
+    sheet = None if owner_table is None else read_sheet(owner_table, encoding=None)
     found = sorted(path for path in folder.rglob("*") if path.is_file())
     hidden = [any(n.startswith(".") for n in path.relative_to(folder).parts) for path in found]
     found = [path for path, is_hidden in zip(found, hidden, strict=True) if not is_hidden]
@@ -172,26 +164,3 @@ def _owners(sheet: Sheet, table: Path | None, names: Sequence[str]) -> list[str]
             )
         owners.append(owner)
     return owners
-
-
-def _read(file: Path, size: int) -> np.ndarray:
-    """An image as bytes [size, size], if it is grey, or [size, size, 3].
-
-    Raises:
-      InputError: it cannot be read, or its pixels are no bytes.
-    """
-    try:
-        with Image.open(file) as image:
-            mode = image.mode
-            turned = ImageOps.exif_transpose(image)
-            plain = turned.convert("L" if mode in GREY else "RGB")
-            square = ImageOps.fit(plain, (size, size), Image.Resampling.BILINEAR)
-    except Exception as error:  # a damaged file raises a dozen types
-        raise InputError(
-            f"cannot read {file} as an image ({error!r:.80}): remove it or save it anew"
-        ) from error
-    check(
-        mode in (*GREY, *COLOURED),
-        f"{file} has pixels of mode {mode}, which are no bytes: save it with 8 bits a channel",
-    )
-    return np.asarray(square)

@@ -10,8 +10,6 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxfl.core.errors import warn
-from jaxfl.core.ragged import Ragged
-from jaxfl.core.types import Dataset, Pool
 from jaxfl.data.source import Source, client_names
 
 # Examples of an array of which the values are looked at.
@@ -229,54 +227,27 @@ def other_images(name: str, source: Source) -> str:
     )
 
 
-def label_shares(test: Dataset | Pool, classes: int) -> np.ndarray:
-    """The share of each label among the test examples of each client [C, K]; NaN without any.
+def without_validation_score(
+    title: str, clients: Sequence[int] | np.ndarray, names: Sequence[str] = ()
+) -> str:
+    """What to say where the first metric has no value on validation examples of some clients.
 
     Args:
-      test: of a federation.
-      classes: K.
+      title: of the metric.
+      clients: ids of the clients that have validation examples, and no score on them.
+      names: of all clients, where they have names.
 
     Example:
-      >>> test = Pool(jnp.zeros((3, 1)), jnp.array([0, 1, 1]), jnp.array([[1.0, 1.0, 0.0]]))
-      >>> label_shares(test, classes=2).tolist()
-      [[0.5, 0.5]]
+      >>> without_validation_score("AUC", [3])[:57]
+      'AUC is not defined on the validation examples of client 3'
     """
-    mask = np.asarray(test.mask, float)
-    y = np.asarray(test.y.padded() if isinstance(test.y, Ragged) else test.y)
-    if isinstance(test, Pool) and test.groups is not None:
-        # How many examples of each group have each label [K groups, K labels].
-        table = np.zeros((mask.shape[1], classes))
-        np.add.at(table, (np.asarray(test.groups), y), 1)
-        counts = mask @ table
-    else:
-        y = np.broadcast_to(y, mask.shape)
-        each = [np.where(y == label, mask, 0.0).sum(axis=1) for label in range(classes)]
-        counts = np.stack(each, axis=1)
-    total = counts.sum(axis=1, keepdims=True)
-    return np.where(total > 0, counts / np.where(total > 0, total, 1.0), np.nan)
-
-
-def one_label_predicted(scores: np.ndarray, shares: np.ndarray) -> str:
-    """What to say where the accuracy of every client is that of one and the same label.
-
-    Args:
-      scores: accuracy of each client on its test examples [C]; NaN for a client without any.
-      shares: of each label among the test examples of each client [C, K].
-
-    Example:
-      >>> one_label_predicted(np.array([0.9, 0.75]), np.array([[0.9, 0.1], [0.75, 0.25]]))[:44]
-      'every client seems to predict the label 0 fo'
-    """
-    tested = np.isfinite(scores)
-    same = np.abs(shares[tested] - scores[tested, None]).max(axis=0, initial=0.0) < 1e-6
-    # Where all examples of a client have one label, nothing else can be predicted.
-    several = (shares[tested].max(axis=1, initial=0.0) < 1).any()
-    if not tested.any() or not several or not same.any():
+    if not len(clients):
         return ""
     return (
-        f"every client seems to predict the label {same.argmax()} for all examples, since its "
-        "accuracy is the share of that label: train longer, raise the learning rate, or weigh the "
-        "labels; look at more than accuracy"
+        f"{title} is not defined on the validation examples of {_some('client', clients, names)}: "
+        "what is chosen by validation scores (a round, a model, a trial) leaves them out; give "
+        "more of them (--val), divide each label in proportion (--split stratified), or name "
+        "another metric first"
     )
 
 

@@ -20,6 +20,7 @@ from jaxfl.data.skews import (
     shuffled,
     unbalanced_pathological,
 )
+from jaxfl.data.superclasses import superclasses
 
 
 def iid(labels: np.ndarray, clients: int, seed: int) -> Parts:
@@ -266,6 +267,7 @@ PARTITIONS: dict[str, Callable[..., Parts]] = {
         quantity,
         shards,
         nodes,
+        superclasses,
         natural,
         owner_groups,
     )

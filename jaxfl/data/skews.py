@@ -69,7 +69,7 @@ def labels(targets: np.ndarray, clients: int, seed: int, classes_per_client: int
         holders = [client for client in range(clients) if label in label_sets[client]]
         if not holders:
             continue
-        rows = _rows_of(label, targets, len(holders), rng)
+        rows = rows_of(label, targets, len(holders), rng)
         for client, piece in zip(holders, np.array_split(rows, len(holders)), strict=True):
             parts[client].append(piece)
     return shuffled(parts, rng)
@@ -110,7 +110,7 @@ def unbalanced_pathological(
             f"{label}: choose a multiple of {classes} clients, or more labels a client",
         )
         missing[holders] -= 1
-        rows = _rows_of(label, labels, len(holders), rng)
+        rows = rows_of(label, labels, len(holders), rng)
         share = len(rows) // len(holders)
         low = max(1, len(rows) // (10 * len(holders)))
         sizes = rng.integers(low, max(share, low + 1), size=len(holders) - 1)
@@ -244,7 +244,7 @@ def _count_classes(labels: np.ndarray, clients: int, classes_per_client: int) ->
     return classes
 
 
-def _rows_of(label: int, labels: np.ndarray, holders: int, rng: np.random.Generator) -> np.ndarray:
+def rows_of(label: int, labels: np.ndarray, holders: int, rng: np.random.Generator) -> np.ndarray:
     """The rows of a label, shuffled; there is one or more for each holder."""
     rows = rng.permutation(np.flatnonzero(labels == label))
     check(

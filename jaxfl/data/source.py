@@ -14,9 +14,9 @@ class Source(NamedTuple):
 
     # [N, *feature] uint8, float32, or int32 where features are ids (of words, users, items)
     x_train: np.ndarray
-    y_train: np.ndarray  # [N] int32 in 0 .. classes - 1, or float32 numbers
+    y_train: np.ndarray  # [N] int32 in 0 .. classes - 1, or float32 numbers [N] or [N, k, ...]
     x_test: np.ndarray  # [N', *feature]; N' is 0 for a set without a test part
-    y_test: np.ndarray  # [N']
+    y_test: np.ndarray  # [N'] or [N', k, ...]
     classes: int  # 0 if the targets are numbers
     scale: Shift = 1.0  # models see (x - shift) / scale
     shift: Shift = 0.0
@@ -28,7 +28,16 @@ class Source(NamedTuple):
     feature_names: tuple[str, ...] = ()  # of the last axis of x [N, F] or [N, steps, F]
     # how a client's examples are divided into training, validation and test, if nobody says
     split: Split = "random"
+    superclasses: tuple[int, ...] = ()  # of the classes, in 0 .. G - 1; empty if there are none
     schema: str = ""  # what the columns of a table became, as JSON: `table.schema.from_json`
+    # [N] float32, what each training example weighs in losses and scores; None: all weigh 1
+    weights: np.ndarray | None = None
+    weights_test: np.ndarray | None = None  # [N'] the same of the test examples
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs a model of the targets has: one for each class, or for each number."""
+        return self.classes or int(np.prod(self.y_train.shape[1:]))
 
     @property
     def white(self) -> float:

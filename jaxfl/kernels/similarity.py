@@ -9,7 +9,8 @@ far from all others. `squared_differences` and `distances_l2` subtract every pai
 whatever the other models are, and read all models M times.
 """
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -17,12 +18,11 @@ from jax import lax
 from jax.lax import Precision
 from jaxtyping import Array, Float, PyTree, Shaped
 
-from jaxfl.core.options import checked
+from jaxfl.core.errors import check
+from jaxfl.core.options import Names, checked
 from jaxfl.core.shapes import Stack
 from jaxfl.core.tree import LARGEST_ENTRY, wide
 from jaxfl.core.types import Scalar
-
-Measure = Literal["cosine", "dice", "inner", "l2", "l1"]
 
 # Values beyond count as this one: sums and multiples of it are still finite.
 LARGEST_SQUARE = LARGEST_ENTRY**2
@@ -100,33 +100,47 @@ def dice(stacked: Stack) -> Float[Array, "m m"]:
 
 
 @checked
-def similarities(
-    stacked: Stack, measure: Measure, snap: Scalar | None = None
-) -> Float[Array, "m m"]:
-    """Similarities of all pairs of models by one of the measures of pFedGraph, or by `dice`.
-
-    Ye et al., ICML 2023, https://proceedings.mlr.press/v202/ye23b.html, section 4.5.
+def inner(stacked: Stack) -> Float[Array, "m m"]:
+    """Inner products of all pairs of models of any size, in [-1e30, 1e30].
 
     Args:
       stacked: models [M, ...] or a matrix [M, D].
-      measure: "cosine"; "dice"; "inner", the inner product; "l2" or "l1", minus the distance in
-        that norm. The absolute values of the last three are at most 1e30.
-      snap: "cosine" and "dice" above it count as 1, as in pFedGraph's code; None for never.
 
     Example:
-      >>> similarities(jnp.array([[0.0, 0.0], [3.0, 4.0]]), "l1").tolist()
-      [[-0.0, -7.0], [-7.0, -0.0]]
+      >>> inner(jnp.array([[1.0, 2.0], [0.0, 3e30]])).tolist()[0]
+      [5.0, 1.0000000150474662e+30]
     """
-    if measure in ("cosine", "dice"):
-        values = cosine(stacked) if measure == "cosine" else dice(stacked)
-        return values if snap is None else jnp.where(values > snap, 1.0, values)
-    if measure == "l1":
-        return -jnp.minimum(distances_l1(stacked), LARGEST_SQUARE)
-    if measure == "l2":
-        return -distances_l2(stacked)
     rescaled, power = scaled(stacked)
     products = gram(rescaled)
     return jnp.clip(products * power[:, None] * power[None], -LARGEST_SQUARE, LARGEST_SQUARE)
+
+
+@checked
+def minus_l2(stacked: Stack) -> Float[Array, "m m"]:
+    """Minus the Euclidean distances of all pairs of models, at least -1e30.
+
+    Args:
+      stacked: models [M, ...] or a matrix [M, D].
+
+    Example:
+      >>> minus_l2(jnp.array([[0.0, 0.0], [3.0, 4.0]])).tolist()
+      [[-0.0, -5.0], [-5.0, -0.0]]
+    """
+    return -distances_l2(stacked)
+
+
+@checked
+def minus_l1(stacked: Stack) -> Float[Array, "m m"]:
+    """Minus the sums of absolute differences of all pairs of models, at least -1e30.
+
+    Args:
+      stacked: models [M, ...] or a matrix [M, D].
+
+    Example:
+      >>> minus_l1(jnp.array([[0.0, 0.0], [3.0, 4.0]])).tolist()
+      [[-0.0, -7.0], [-7.0, -0.0]]
+    """
+    return -jnp.minimum(distances_l1(stacked), LARGEST_SQUARE)
 
 
 @checked
@@ -292,6 +306,73 @@ def scaled(stacked: Stack) -> tuple[PyTree, Float[Array, "m"]]:
     power = jnp.minimum(lax.reduce_precision(power, limits.nexp, 0), 2.0 ** (limits.maxexp - 1))
     power = jnp.where(power > 0, power, 1.0)
     return jax.tree.map(lambda x: x / power.reshape(-1, *[1] * (x.ndim - 1)), stacked), power
+
+
+# By the name that `measure=` takes. `MEASURES["mine"] = function` adds one: stacked models [M, ...]
+# to [M, M] (receiver, sender), larger where the sender suits the receiver better.
+MEASURES: dict[str, Callable[[PyTree], Float[Array, "m m"]]] = {
+    "cosine": cosine,
+    "dice": dice,
+    "inner": inner,
+    "l2": minus_l2,
+    "l1": minus_l1,
+}
+BUILT_IN = dict(MEASURES)
+Measure = Annotated[str, Names("measure", MEASURES)] | Callable[[PyTree], Float[Array, "m m"]]
+
+
+@checked
+def similarities(
+    stacked: Stack, measure: Measure, snap: Scalar | None = None
+) -> Float[Array, "m m"]:
+    """Similarities of all pairs of models by one of the measures of pFedGraph, or by another one.
+
+    Ye et al., ICML 2023, https://proceedings.mlr.press/v202/ye23b.html, section 4.5.
+
+    Args:
+      stacked: models [M, ...] or a matrix [M, D].
+      measure: "cosine"; "dice"; "inner", the inner product; "l2" or "l1", minus the distance in
+        that norm. The absolute values of the last three are at most 1e30. Or a name that a plug-in
+        has added to `MEASURES`, or a function of the stacked models to [M, M] (receiver, sender),
+        of any sign and range, larger where the sender suits the receiver better. It is traced.
+        Where its values are not a number they count as -1e30, and beyond 1e30 as that.
+      snap: "cosine" and "dice" above it count as 1, as in pFedGraph's code; None for never.
+
+    Raises:
+      InputError: the function's values are not floating-point numbers [M, M].
+
+    Example:
+      >>> similarities(jnp.array([[0.0, 0.0], [3.0, 4.0]]), "l1").tolist()
+      [[-0.0, -7.0], [-7.0, -0.0]]
+      >>> similarities(jnp.array([[1.0], [3.0]]), lambda x: -jnp.abs(x - x.T)).tolist()
+      [[-0.0, -2.0], [-2.0, -0.0]]
+    """
+    name = measure if isinstance(measure, str) else getattr(measure, "__name__", repr(measure))
+    function = MEASURES[measure] if isinstance(measure, str) else measure
+    if function not in BUILT_IN.values():
+        return _similarities_of_ones_own(function, name, stacked)
+    values = function(stacked)
+    if measure not in ("cosine", "dice") or snap is None:
+        return values
+    return jnp.where(values > snap, 1.0, values)
+
+
+def _similarities_of_ones_own(
+    function: Callable[[PyTree], Float[Array, "m m"]], name: str, stacked: PyTree
+) -> Float[Array, "m m"]:
+    """The finite values of a function that is not the library's, whose form is checked."""
+    values = function(stacked)
+    models = jax.tree.leaves(stacked)[0].shape[0]
+    shape, number_type = getattr(values, "shape", None), getattr(values, "dtype", None)
+    is_float = number_type is not None and jnp.issubdtype(number_type, jnp.floating)
+    form = f"{number_type} {list(shape)}" if shape is not None else type(values).__name__
+    check(
+        shape == (models, models) and is_float,
+        f"the values of measure {name} are {form}: expected floating-point numbers "
+        f"[{models}, {models}], a row for each receiver and a column for each sender",
+    )
+    values = jnp.where(jnp.isnan(values), -LARGEST_SQUARE, wide(jnp.asarray(values)))
+    return jnp.clip(values, -LARGEST_SQUARE, LARGEST_SQUARE)
 
 
 def _inverse(norms: Float[Array, "m"]) -> Float[Array, "m"]:

@@ -16,6 +16,7 @@ from jaxfl.core.options import checked
 from jaxfl.core.over_clients import over_clients
 from jaxfl.core.types import Chunk, Dataset, Params, Pool
 from jaxfl.simulation.metrics import Metric, named_metrics
+from jaxfl.simulation.score_functions import NO_LABELS, LabelRange, label_range
 
 
 @checked
@@ -45,20 +46,64 @@ def score_clients(
       >>> score_clients(lambda w, x: w * x, score, jnp.array([1.0, 5.0]), data).tolist()
       [0.0, -4.0]
     """
+    return scores_and_labels(apply, score, params, data, batch_size=batch_size, chunk=chunk)[0]
+
+
+@checked
+def scores_and_labels(
+    apply: Callable,
+    score: Callable,
+    params: Params,
+    data: Dataset | Pool,
+    *,
+    batch_size: int | None = None,
+    chunk: Chunk = "auto",
+) -> tuple[Float[Array, "m"], Float[Array, "m"]]:
+    """As `score_clients`, and which models predict one label, see `score_functions.one_label`.
+
+    A score of an example that is NaN, as of a model that has diverged, is minus infinity.
+
+    Args:
+      apply: (params, x [B]) -> prediction [B] of one client.
+      score: (prediction [B], y [B]) -> [B].
+      params: [M, ...].
+      data: [M, n, ...], or one pool [n, ...] with weights [M, n], or [M, K] of its groups.
+      batch_size: number of examples predicted at a time.
+      chunk: clients computed side by side.
+
+    Returns:
+      The scores [M], and 1 for each client whose examples all get one label, though they have
+      several, else 0; NaN where they have one, or where predictions are no logits [M].
+
+    Example:
+      >>> data = Dataset(jnp.ones((2, 3, 1)), jnp.array([[0, 1, 1]] * 2), jnp.ones((2, 3), bool))
+      >>> apply = lambda w, x: jnp.concatenate([w * x, 0 * x], axis=1)  # logits
+      >>> score = lambda logits, y: (logits.argmax(axis=1) == y) * 1.0
+      >>> scores, labels = scores_and_labels(apply, score, jnp.array([1.0, -1.0]), data)
+      >>> labels.tolist()
+      [1.0, 1.0]
+    """
     feature_axes = feature_axes_of(data)
 
-    def one(params: Params, data: Dataset, groups: Array | None = None) -> Float[Array, ""]:
+    def one(
+        params: Params, data: Dataset, groups: Array | None = None
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
         def add(
-            start: Array, rows: Array, weights: Array, sums: tuple[Array, Array]
-        ) -> tuple[Array, Array]:
-            values = score(apply(params, data.x[rows]), data.y[rows])
-            total = jnp.sum(jnp.where(weights > 0, values * weights, 0.0))
-            return sums[0] + total, sums[1] + jnp.sum(weights, dtype=jnp.float32)
+            start: Array, rows: Array, weights: Array, sums: tuple[Array, Array, LabelRange]
+        ) -> tuple[Array, Array, LabelRange]:
+            total, weight, labels = sums
+            predictions, y = apply(params, data.x[rows]), data.y[rows]
+            values = score(predictions, y)
+            values = jnp.where(jnp.isnan(values), -jnp.inf, values)
+            total += jnp.sum(jnp.where(weights > 0, values * weights, 0.0))
+            weight += jnp.sum(weights, dtype=jnp.float32)
+            return total, weight, labels.join(label_range(predictions, y, weights))
 
         zero = jnp.zeros(())
-        batches = _Batches(data.mask, groups, feature_axes, batch_size)
-        total, weight = batches.scan(add, (zero, zero))
-        return jnp.where(weight > 0, total / jnp.where(weight > 0, weight, 1.0), jnp.nan)
+        batches = _Batches(data.weights, groups, feature_axes, batch_size)
+        total, weight, labels = batches.scan(add, (zero, zero, NO_LABELS))
+        mean = jnp.where(weight > 0, total / jnp.where(weight > 0, weight, 1.0), jnp.nan)
+        return mean, labels.one_label
 
     return _over_sets(one, params, data, chunk)
 
@@ -195,7 +240,7 @@ def metrics_of_clients(
         }
 
     def predict(params: Params, data: Dataset, groups: Array | None = None) -> Predictions:
-        batches = _Batches(data.mask, groups, feature_axes, batch_size)
+        batches = _Batches(data.weights, groups, feature_axes, batch_size)
 
         def batch(rows: Array, weights: Array) -> Predictions:
             rows_of = partial(_zero_without_weight, weights)

@@ -37,8 +37,9 @@ from jaxfl.simulation.checks import (
     check_structure,
     label_check,
 )
-from jaxfl.simulation.client_scores import metrics_of_clients, score_clients
+from jaxfl.simulation.client_scores import metrics_of_clients, scores_and_labels
 from jaxfl.simulation.metrics import Metric, named_metrics
+from jaxfl.simulation.score_functions import one_label
 from jaxfl.training.objectives import data_loss, loss_of
 
 
@@ -57,6 +58,9 @@ class Scores(NamedTuple):
     further: "dict[str, Scores]" = {}  # noqa: RUF012 - never written
     # by each metric, the score of the test predictions of all clients together
     pooled: dict[str, Float[Array, "*s"]] = {}  # noqa: RUF012 - never written
+    # [M] 1 for a model that predicts one label for all test examples of its client, though they
+    # have several, else 0; NaN where they have one, or the targets are numbers
+    one_label: Float[Array, "*m"] | None = None
 
 
 # The models after local training that an evaluation scores beside the deployed ones.
@@ -76,6 +80,9 @@ class Evaluation(NamedTuple):
     # of the deployed models after each client has trained its own
     fine_tuned: Scores | None = None
 
+
+# Beside the metrics that are named; no name of a metric is empty.
+ONE_LABEL = ""
 
 Stage = Literal["deployed", "trained", "fine_tuned"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
@@ -408,8 +415,8 @@ def make_evaluate_cohort(
         deployed: Params,
         trained: Params | None = None,
     ) -> Evaluation:
-        def score_on(params: Params, data: Dataset | Pool) -> Float[Array, "m"]:
-            return score_clients(
+        def score_on(params: Params, data: Dataset | Pool) -> tuple[Array, Array]:
+            return scores_and_labels(
                 algorithm.apply,
                 task.problem.score,
                 params,
@@ -424,13 +431,15 @@ def make_evaluate_cohort(
                 "pooled is given, and all clients are tested on the same examples: leave it out",
             )
             options = {"batch_size": batch_size, "chunk": chunk}
-            score_all = partial(metrics_of_clients, algorithm.apply, by_name, params, **options)
+            each = by_name | {ONE_LABEL: Metric("one label", one_label)}
+            score_all = partial(metrics_of_clients, algorithm.apply, each, params, **options)
             val, _ = score_all(cohort.val)
             counted = None if pooled is None else jnp.asarray(pooled)[cohort.ids]
             of_test, together = score_all(test, pooled=counted)
             first, *others = by_name
             further = {name: Scores(val[name], of_test[name]) for name in others}
-            return Scores(val[first], of_test[first], further, together)
+            together = {name: together[name] for name in by_name if name in together}
+            return Scores(val[first], of_test[first], further, together, of_test[ONE_LABEL])
 
         def scores(params: Params) -> Scores:
             if task.problem.recall is not None:
@@ -439,7 +448,9 @@ def make_evaluate_cohort(
                 params = over_clients(algorithm.recall, chunk)(params, cohort.train)
             if by_name:
                 return scores_by_metric(params)
-            return Scores(score_on(params, cohort.val), score_on(params, test))
+            val, _ = score_on(params, cohort.val)
+            of_test, labels = score_on(params, test)
+            return Scores(val, of_test, one_label=labels)
 
         if after == "none":
             return Evaluation(scores(deployed))

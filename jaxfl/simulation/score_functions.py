@@ -5,10 +5,17 @@ Rows of weight 0 do not count. Predictions of labels are logits, whose softmax h
 probabilities.
 
 They are the functions of scikit-learn with `sample_weight`, but for what "Differs:" says.
+
+A model that has diverged predicts NaN. It then has the worst value there is, not none, so that its
+client is not left out: 0 of AUC, the largest Brier score and calibration error, and otherwise an
+infinite error. To scores that count labels NaN is the largest logit.
 """
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, Shaped
 
@@ -76,6 +83,8 @@ def auc(predictions: Logits, y: Labels, weight: Weight, label: int | None = None
 
 def _area(score: Float[Array, "n"], positive: Shaped[Array, "n"], weight: Weight) -> Number:
     """The area under the ROC curve of a score for one label; NaN without both kinds of examples."""
+    # What is not a number is ranked where it is wrong.
+    score = jnp.where(jnp.isnan(score), jnp.where(positive, -jnp.inf, jnp.inf), score)
     order = jnp.argsort(score)
     score, positive, weight = score[order], positive[order], weight[order]
     ones = jnp.where(positive, weight, 0.0)
@@ -90,8 +99,7 @@ def _area(score: Float[Array, "n"], positive: Shaped[Array, "n"], weight: Weight
     # The share of the others below an example, and half of those that are equal to it.
     below = jnp.concatenate([jnp.zeros(1), jnp.cumsum(zeros)])
     area = jnp.sum(ones * (below[first] + below[last + 1]) / 2)
-    defined = (ones.sum() > 0) & (zeros.sum() > 0) & ~jnp.isnan(score).any()
-    return jnp.where(defined, area, jnp.nan)
+    return jnp.where((ones.sum() > 0) & (zeros.sum() > 0), area, jnp.nan)
 
 
 def f1(predictions: Logits, y: Labels, weight: Weight, label: int | None = None) -> Number:
@@ -165,6 +173,66 @@ def _counts(predictions: Logits, y: Labels, weight: Weight) -> tuple[Array, Arra
     return total(y, jnp.where(label == y, weight, 0.0)), total(y, weight), total(label, weight)
 
 
+Ends = tuple[Array | np.int32, Array | np.int32]
+
+
+class LabelRange(NamedTuple):
+    """The lowest and the highest label of examples, as predicted and as they are."""
+
+    predicted: Ends
+    occurring: Ends
+
+    def join(self, other: "LabelRange") -> "LabelRange":
+        """That of the examples of both."""
+        pairs = zip(self, other, strict=True)
+        return LabelRange(*((jnp.minimum(a[0], b[0]), jnp.maximum(a[1], b[1])) for a, b in pairs))
+
+    @property
+    def one_label(self) -> Number:
+        """1 if several labels occur and one is predicted, 0 if several are; NaN if one occurs."""
+        one = (self.predicted[0] == self.predicted[1]).astype(jnp.float32)
+        return jnp.where(self.occurring[0] < self.occurring[1], one, jnp.nan)
+
+
+# Of no examples, or of examples without labels.
+NO_LABELS = LabelRange(*2 * [(np.int32(2**31 - 1), np.int32(-1))])
+
+
+def label_range(predictions: Array, y: Array, weight: Weight) -> LabelRange:
+    """The range of the labels of examples; `NO_LABELS` where predictions are no logits.
+
+    Example:
+      >>> logits = jnp.array([[2.0, 1.0], [3.0, 2.0]])
+      >>> labels = label_range(logits, jnp.array([0, 1]), jnp.ones(2))
+      >>> [low.item() for low, high in labels], [high.item() for low, high in labels]
+      ([0, 0], [0, 1])
+    """
+    are_logits = predictions.ndim == y.ndim + 1 and predictions.shape[-1] > 1
+    if not are_logits or y.dtype.kind not in "iu":
+        return NO_LABELS
+    logits, y, weight = _flat_labels(predictions, y, weight)
+
+    def ends(labels: Array, none: Ends) -> Ends:
+        labels = labels.astype(jnp.int32)
+        low, high = (jnp.where(weight > 0, labels, end) for end in none)
+        return low.min(), high.max()
+
+    return LabelRange(ends(logits.argmax(axis=-1), NO_LABELS[0]), ends(y, NO_LABELS[1]))
+
+
+def one_label(predictions: Array, y: Array, weight: Weight) -> Number:
+    """Whether all examples get one label, though they have several: 1 if so, else 0.
+
+    NaN where the examples have one label, or the predictions are no logits.
+
+    Example:
+      >>> logits = jnp.array([[2.0, 1.0], [3.0, 2.0]])
+      >>> one_label(logits, jnp.array([0, 1]), jnp.ones(2)).item()
+      1.0
+    """
+    return label_range(predictions, y, weight).one_label
+
+
 def log_loss(predictions: Logits, y: Labels, weight: Weight) -> Number:
     """The mean of minus the logarithm of the probability of the label, in nats.
 
@@ -178,7 +246,7 @@ def log_loss(predictions: Logits, y: Labels, weight: Weight) -> Number:
     """
     logits, y, weight = _flat_labels(predictions, y, weight)
     losses = -jnp.take_along_axis(jax.nn.log_softmax(logits), y[:, None], axis=-1)[:, 0]
-    return _mean(losses, weight)
+    return _mean(_or_worst(losses), weight)
 
 
 def brier(predictions: Logits, y: Labels, weight: Weight) -> Number:
@@ -194,7 +262,9 @@ def brier(predictions: Logits, y: Labels, weight: Weight) -> Number:
     """
     logits, y, weight = _flat_labels(predictions, y, weight)
     errors = jnp.square(jax.nn.softmax(logits) - jax.nn.one_hot(y, logits.shape[-1]))
-    return _mean(errors[:, 1] if logits.shape[-1] == 2 else errors.sum(axis=-1), weight)
+    if logits.shape[-1] == 2:
+        return _mean(_or_worst(errors[:, 1], 1.0), weight)
+    return _mean(_or_worst(errors.sum(axis=-1), 2.0), weight)
 
 
 def ece(predictions: Logits, y: Labels, weight: Weight) -> Number:
@@ -212,7 +282,8 @@ def ece(predictions: Logits, y: Labels, weight: Weight) -> Number:
     """
     logits, y, weight = _flat_labels(predictions, y, weight)
     confidence = jax.nn.softmax(logits).max(axis=-1)
-    right = (logits.argmax(axis=-1) == y).astype(jnp.float32)
+    right = ((logits.argmax(axis=-1) == y) & ~jnp.isnan(confidence)).astype(jnp.float32)
+    confidence = _or_worst(confidence, 1.0)
     edges = jnp.linspace(0.0, 1.0, BINS + 1)
     place = jnp.searchsorted(edges[1:-1], confidence)
     # The difference of a group, times the weight of the group.
@@ -221,22 +292,19 @@ def ece(predictions: Logits, y: Labels, weight: Weight) -> Number:
 
 
 def mean_squared_error(
-    predictions: Float[Array, "n k"], y: Shaped[Array, "n *k"], weight: Weight
+    predictions: Float[Array, "n *k"], y: Shaped[Array, "n *target"], weight: Weight
 ) -> Number:
-    """The mean over examples of the squared distance of the prediction from the target.
-
-    Differs: of k numbers an example the squared errors are summed, as in training; scikit-learn
-    takes their mean.
+    """The mean squared error, over examples and over the k numbers of an example, as in training.
 
     Example:
       >>> mean_squared_error(jnp.array([[1.0], [2.0]]), jnp.array([1.0, 4.0]), jnp.ones(2)).item()
       2.0
     """
     predictions, y = _numbers(predictions, y)
-    return _mean(jnp.square(predictions - y).sum(axis=-1), weight)
+    return _mean(_or_worst(jnp.square(predictions - y).mean(axis=-1)), weight)
 
 
-def mae(predictions: Float[Array, "n k"], y: Shaped[Array, "n *k"], weight: Weight) -> Number:
+def mae(predictions: Float[Array, "n *k"], y: Shaped[Array, "n *target"], weight: Weight) -> Number:
     """The mean absolute error, over examples and over the k numbers of an example.
 
     Example:
@@ -244,10 +312,10 @@ def mae(predictions: Float[Array, "n k"], y: Shaped[Array, "n *k"], weight: Weig
       1.0
     """
     predictions, y = _numbers(predictions, y)
-    return _mean(jnp.abs(predictions - y).mean(axis=-1), weight)
+    return _mean(_or_worst(jnp.abs(predictions - y).mean(axis=-1)), weight)
 
 
-def r2(predictions: Float[Array, "n k"], y: Shaped[Array, "n *k"], weight: Weight) -> Number:
+def r2(predictions: Float[Array, "n *k"], y: Shaped[Array, "n *target"], weight: Weight) -> Number:
     """The share of the targets' variance that is predicted, mean over the k numbers of an example.
 
     It is 1 at best, 0 for the mean of the targets, and negative for what is worse than the mean.
@@ -262,7 +330,8 @@ def r2(predictions: Float[Array, "n k"], y: Shaped[Array, "n *k"], weight: Weigh
     predictions, y = _numbers(predictions, y)
     each = weight[:, None]
     mean = (y * each).sum(axis=0, keepdims=True) / _at_least_some(weight.sum())
-    error = (jnp.square(predictions - y) * each).sum(axis=0)
+    errors = jnp.where(each > 0, _or_worst(jnp.square(predictions - y)) * each, 0.0)
+    error = errors.sum(axis=0)
     variance = (jnp.square(y - mean) * each).sum(axis=0)
     # Equal targets have a mean that is rounded, and then a variance that is not 0.
     highest = jnp.where(each > 0, y, -jnp.inf).max(axis=0)
@@ -297,6 +366,11 @@ def _numbers(predictions: Array, y: Array) -> tuple[Array, Array]:
     )
     predictions = predictions.reshape(len(predictions), -1)
     return predictions, y.reshape(predictions.shape).astype(predictions.dtype)
+
+
+def _or_worst(errors: Array, worst: float = jnp.inf) -> Array:
+    """The errors, of predictions that are no numbers the worst one."""
+    return jnp.where(jnp.isnan(errors), worst, errors)
 
 
 def _mean(values: Float[Array, "n"], weight: Weight) -> Number:

@@ -69,6 +69,13 @@ class TimedStatistics(TypedDict):
     target: NotRequired[Target]
 
 
+class Stopped(TypedDict):
+    """Where a run ended by `--stop-after`, before or in its last round."""
+
+    round: int  # the last one
+    best_round: int  # of the evaluation with the best mean validation score
+
+
 def summarise(scores: np.ndarray, sizes: np.ndarray) -> Statistics:
     """The numbers that papers report for one evaluation.
 

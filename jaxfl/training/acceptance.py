@@ -63,11 +63,11 @@ def accept_validated(
         return offer_error - error
 
     def first_moment(models: PyTree, batch: Dataset, anchor: PyTree, key: PRNGKey):
-        value = masked_mean(differences(models, batch), batch.mask)
+        value = masked_mean(differences(models, batch), batch.weights)
         return value, value
 
     def second_moment(models: PyTree, batch: Dataset, anchor: PyTree, key: PRNGKey):
-        value = masked_mean(differences(models, batch) ** 2, batch.mask)
+        value = masked_mean(differences(models, batch) ** 2, batch.weights)
         return value, value
 
     mean_of = evaluate_of(first_moment)
@@ -80,7 +80,7 @@ def accept_validated(
         key = jax.random.key(0)
         mean = mean_of(key, models, cohort.val, cohort.ids)
         square = square_of(key, models, cohort.val, cohort.ids)
-        count = jnp.maximum(jnp.sum(cohort.val.mask > 0, axis=1), 1)
+        count = jnp.maximum(_effective_count(cohort.val), 1)
         error = jnp.sqrt(jnp.maximum(square - mean**2, 0.0) / count)
         # Without finite squares there is no standard error, and the mean alone decides.
         error = jnp.where(jnp.isfinite(error), error, 0.0)
@@ -90,3 +90,12 @@ def accept_validated(
         return tree.choose(accepted, offer, model), accepted
 
     return accept
+
+
+def _effective_count(data: Dataset) -> Array:
+    """How many examples of equal weight have a mean with the same standard error [M] (Kish)."""
+    if data.weight is None:
+        return jnp.sum(data.mask > 0, axis=1)
+    weights = data.weights
+    squares = jnp.sum(weights**2, axis=1)
+    return jnp.sum(weights, axis=1) ** 2 / jnp.where(squares > 0, squares, 1.0)

@@ -9,7 +9,7 @@ from jax import lax
 from jaxtyping import Array, Int, PyTree, Shaped
 
 from jaxfl.core import target, tree
-from jaxfl.core.errors import InputError
+from jaxfl.core.errors import InputError, check
 from jaxfl.core.options import checked
 from jaxfl.core.over_clients import over_clients
 from jaxfl.core.streams import client_keys
@@ -34,7 +34,8 @@ def accumulated_gradient(objective: Objective, batch_size: int, micro: Micro) ->
 
     This is faster where the data of a whole batch do not fit into the cache. The objective is a
     mean over the batch's real examples plus terms that do not depend on them. The gradient is
-    therefore the mean of the gradients on the parts, weighted by their numbers of real examples.
+    therefore the mean of the gradients on the parts, weighted by their numbers of real examples, or
+    by the sums of the examples' weights.
     For an objective without random numbers the result is the same up to rounding; an objective with
     random numbers gets a different key for each part.
 
@@ -65,6 +66,10 @@ def accumulated_gradient(objective: Objective, batch_size: int, micro: Micro) ->
         parts = jax.tree.map(lambda x: x.reshape(-1, size, *x.shape[1:]), batch)
         real = jnp.maximum(jnp.count_nonzero(batch.mask), 1)
         fractions = jnp.count_nonzero(parts.mask, axis=1) / real
+        if batch.weight is not None:
+            total = batch.weights.sum()
+            by_weight = parts.weights.sum(axis=1) / jnp.where(total > 0, total, 1.0)
+            fractions = jnp.where(total > 0, by_weight, fractions)
 
         def add(total, inputs):
             number, part, fraction = inputs
@@ -104,6 +109,9 @@ def private(objective: Objective, clip: Scalar, noise: Scalar) -> Callable:
     Returns:
       gradient(params, batch [B], anchor, key) -> (gradient, mean aux).
 
+    Raises:
+      InputError: examples have weights; raised when the gradient is first traced.
+
     Example:
       >>> loss = lambda w, batch, anchor, key: (jnp.mean(w * batch.x), jnp.zeros(()))
       >>> batch = Dataset(jnp.array([0.5, 8.0]), jnp.zeros(2), jnp.ones(2, bool))
@@ -115,6 +123,11 @@ def private(objective: Objective, clip: Scalar, noise: Scalar) -> Callable:
     def gradient(
         params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey
     ) -> tuple[Params, Array]:
+        check(
+            batch.weight is None,
+            "clipping example by example (example_clip) bounds what each example does, and weights "
+            "of examples would change that: leave out one of the two",
+        )
         noise_key, key = jax.random.split(key)
         rows = batch.mask.size
 
@@ -166,7 +179,7 @@ def full_gradient(
     def one(key: PRNGKey, params: Params, data: Dataset) -> tuple[Array, Params]:
         def weighted_sums(part: Dataset) -> tuple[Array, Params]:
             (loss, _), grads = jax.value_and_grad(objective, has_aux=True)(params, part, None, key)
-            return jax.tree.map(lambda x: x * part.mask.sum(), (loss, grads))
+            return jax.tree.map(lambda x: x * part.weights.sum(), (loss, grads))
 
         return _mean_over_parts(weighted_sums, data, _size_of_part(micro) or batch_size)
 
@@ -191,8 +204,8 @@ def full_loss(
       chunk: clients computed side by side, see `over_clients`.
 
     Returns:
-      evaluate(key, params [M], data [M, n], ids [M]) -> mean loss [M], weighted by the mask; 0 for
-      a client without examples.
+      evaluate(key, params [M], data [M, n], ids [M]) -> mean loss [M] by the weights of the
+      examples; 0 for a client without any.
 
     Example:
       >>> loss = lambda w, batch, anchor, key: (jnp.mean(w * batch.x), jnp.zeros(()))
@@ -203,7 +216,7 @@ def full_loss(
 
     def one(key: PRNGKey, params: Params, data: Dataset) -> Array:
         def weighted_loss(part: Dataset) -> Array:
-            return objective(params, part, None, key)[0] * part.mask.sum()
+            return objective(params, part, None, key)[0] * part.weights.sum()
 
         return _mean_over_parts(weighted_loss, data, _size_of_part(micro) or batch_size)
 
@@ -214,8 +227,8 @@ def full_loss(
 
 
 def _mean_over_parts(sum_of_part: Callable, data: Dataset, size: int) -> PyTree:
-    """The sum of `sum_of_part` over all parts of the data, over the mask's sum; 0 without data."""
-    total = data.mask.sum()
+    """The sum of `sum_of_part` over all parts of the data, over their weight; 0 without data."""
+    total = data.weights.sum()
     sums = sum_parts(sum_of_part, data, size)
     return jax.tree.map(lambda x: x / jnp.where(total > 0, total, 1), sums)
 

@@ -134,7 +134,8 @@ def sum_parts(function: Callable, data: Dataset, size: int) -> PyTree:
         mask = jnp.where(rows < n, data.mask[places], jnp.zeros((), data.mask.dtype))
         # As in local training: the gather of sorted rows is not fused into what follows.
         places = jnp.sort(order.real_only(data.mask, places))
-        return Dataset(read(data.x, (places,), real), read(data.y, (places,), real), mask)
+        weight = None if data.weight is None else data.weight[places]
+        return Dataset(read(data.x, (places,), real), read(data.y, (places,), real), mask, weight)
 
     def shapes(x: Array | Ragged) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((size, *x.shape[1:]), x.dtype)

@@ -54,13 +54,13 @@ def from_nnx(
     others = sorted({type(leaf).__name__ for _, leaf in nnx.to_flat_state(rest)})
     check(
         "BatchStat" not in others,
-        f"{type(module).__name__} has batch statistics: expected layers without, such as GroupNorm, "
-        "or a module of flax.linen, whose statistics jaxfl knows (flax.nnx.bridge.to_linen)",
+        f"{type(module).__name__} has batch statistics: expected layers without, such as "
+        "GroupNorm, or a module of flax.linen, whose statistics jaxfl knows (flax.nnx.bridge.to_linen)",
     )
     check(
         given or not others,
         f"{type(module).__name__} has variables that are not trained ({', '.join(others)}): give "
-        "the module itself, in which they have their values, in place of the function that makes it",
+        "the module itself, with their values, in place of the function that makes it",
     )
 
     def init(key: PRNGKey) -> Params:

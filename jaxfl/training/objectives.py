@@ -3,6 +3,7 @@
 The aux is the plain data loss, so that the training losses of all methods can be compared.
 """
 
+import math
 from collections.abc import Callable
 
 import jax
@@ -70,7 +71,7 @@ def training_predictions(problem: Problem) -> Callable:
 
 
 def loss_of(problem: Problem, predict: Callable) -> Objective:
-    """The mean error of a batch's predictions, given the function that predicts.
+    """The mean error of a batch's predictions by the weights of its examples: sum w e / sum w.
 
     Args:
       problem: its error is averaged.
@@ -87,7 +88,7 @@ def loss_of(problem: Problem, predict: Callable) -> Objective:
 
     def loss(params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey) -> tuple[Array, Array]:
         predictions, term = predict(params, batch.x, batch.mask, key)
-        mean = masked_mean(problem.error(predictions, batch.y), batch.mask)
+        mean = masked_mean(problem.error(predictions, batch.y), batch.weights)
         return mean if term is None else mean + term, mean
 
     return loss
@@ -195,8 +196,12 @@ def correct(logits: Float[Array, "b classes"], y: Int[Array, "b"]) -> Float[Arra
     return (logits.argmax(axis=-1) == y).astype(jnp.float32)
 
 
-def squared_error(prediction: Float[Array, "b k"], y: Shaped[Array, "b *k"]) -> Float[Array, "b"]:
-    """Squared distance of each prediction [B, k] from its target [B, k], or [B] if k is 1.
+def squared_error(
+    prediction: Float[Array, "b *k"], y: Shaped[Array, "b *target"]
+) -> Float[Array, "b"]:
+    """Mean squared error of the k numbers of each prediction [B, k]; y is [B, k], or [B] if k is 1.
+
+    Targets with more axes [B, k, l] have as many numbers, predicted in this form or as [B, k * l].
 
     Example:
       >>> squared_error(jnp.array([[2.0], [3.0]]), jnp.array([5.0, 3.0])).tolist()
@@ -204,7 +209,9 @@ def squared_error(prediction: Float[Array, "b k"], y: Shaped[Array, "b *k"]) -> 
     """
     check(
         prediction.size == y.size,
-        f"the model predicts {prediction.shape[1]} numbers an example, the targets have shape "
+        f"the model predicts {math.prod(prediction.shape[1:])} numbers an example, the targets "
+        "have shape "
         f"{y.shape}: expected as many",
     )
-    return jnp.sum(jnp.square(prediction - y.reshape(prediction.shape)), axis=-1)
+    squares = jnp.square(prediction - y.reshape(prediction.shape))
+    return jnp.mean(squares.reshape(len(prediction), -1), axis=-1)

@@ -75,7 +75,7 @@ def classification(
     """Classification by softmax cross-entropy, scored by accuracy.
 
     Args:
-      model: a flax module, or another model (`any_model`), that maps x [B, *feature] to logits
+      model: a flax module or another model, see `any_model`, that maps x [B, *feature] to logits
         [B, classes].
       example: one input [*feature].
       training: keyword arguments of `supervised`.
@@ -95,11 +95,11 @@ def classification(
 def regression(model: AnyModel, example: Array | np.ndarray, **training: Unpack[Training]) -> Task:
     """Regression by squared error; the score is the squared error times -1.
 
-    A mean score of s is an RMSE of sqrt(-s).
+    A mean score of s is an RMSE of sqrt(-s). Of several numbers an example it is their mean.
 
     Args:
-      model: a flax module, or another model (`any_model`), that maps x [B, *feature] to numbers
-        [B, k]; targets are [B, k], or [B] if k is 1.
+      model: a flax module or another model, see `any_model`, that maps x [B, *feature] to numbers
+        [B, k]; targets are [B, k], or [B] if k is 1, or have more axes and k numbers an example.
       example: one input [*feature].
       training: keyword arguments of `supervised`.
 
@@ -108,13 +108,12 @@ def regression(model: AnyModel, example: Array | np.ndarray, **training: Unpack[
       >>> task.problem.score(jnp.array([[2.0]]), jnp.array([5.0])).tolist()
       [-9.0]
     """
-    return supervised(
-        model,
-        example,
-        squared_error,
-        lambda prediction, y: -squared_error(prediction, y),
-        **training,
-    )
+    return supervised(model, example, squared_error, _minus_squared_error, **training)
+
+
+def _minus_squared_error(prediction: Array, y: Array) -> Array:
+    """One function for all tasks, so that programs that score by it are compiled once."""
+    return -squared_error(prediction, y)
 
 
 @checked
@@ -145,7 +144,7 @@ def supervised(
     """A model that is trained on the mean error of its predictions.
 
     Args:
-      model: a flax module, or another model (`any_model`), that maps x [B, *feature] to
+      model: a flax module or another model, see `any_model`, that maps x [B, *feature] to
         predictions.
       example: one input [*feature], of any dtype: its shape fixes the shapes of the parameters.
       error: (prediction [B], y [B]) -> [B], what training lowers.
@@ -277,7 +276,6 @@ def supervised(
         recall=None if pure.recall is None else on_model_inputs(pure.recall),
         training_features=pure.training_features and features_of(pure.training_features),
     )
-
     options = {
         "optimizer": optimizer,
         "batch_size": batch_size,

@@ -202,7 +202,8 @@ def trainer(
         mask = jnp.arange(batch_size) < jnp.count_nonzero(counts)
         index = (*client, rows)
         real = counts.any()
-        batch = Dataset(read(data.x, index, real), read(data.y, index, real), mask)
+        weight = None if data.weight is None else data.weight[index]
+        batch = Dataset(read(data.x, index, real), read(data.y, index, real), mask, weight)
         key = jax.random.fold_in(batches.key[client], number)
         own_anchor = jax.tree.map(lambda x: x[client], anchor)
         grads, aux = gradient(params, batch, own_anchor, key)

@@ -493,6 +493,32 @@ def test_where_nobody_reports_everything_stays_finite(factory):
         np.testing.assert_allclose(matrix.sum(axis=-1), 1, atol=1e-6)
 
 
+def weighted(data, weigh):
+    """The data whose training and validation examples weigh `weigh(mask)`."""
+    train, val = (part._replace(weight=weigh(part.mask)) for part in (data.train, data.val))
+    return data._replace(train=train, val=val)
+
+
+@pytest.mark.long(every=4)
+def test_clients_train_by_the_weights_of_their_examples(factory):
+    """Equal weights change nothing but the rounding, and others change what clients deploy."""
+    algorithm = made(factory, shallow)
+    rng = np.random.default_rng(0)
+    ways = [
+        lambda mask: None,
+        lambda mask: jnp.where(mask, 4.0, jnp.nan),
+        lambda mask: jnp.asarray(rng.exponential(size=mask.shape).astype(np.float32)),
+    ]
+    datas = [weighted(padded(), weigh) for weigh in ways]
+    ends = [run(algorithm, data, 1) for data in datas]
+    plain, equal_weights, others = (
+        deployed(algorithm, state, C, data) for (state, *_), data in zip(ends, datas, strict=True)
+    )
+    close(plain, equal_weights, 1e-4)
+    assert differ(plain, others)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(others))
+
+
 @pytest.mark.long
 def test_equal_clients_all_reach_the_common_optimum(factory):
     """Within 2,000 rounds, in one scan, each predicts the labels by their frequencies.

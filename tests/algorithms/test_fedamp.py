@@ -4,7 +4,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import deployed, federation, full, jit, make_rounds, quadratic
+from toys import (
+    deployed,
+    federation,
+    full,
+    jit,
+    linear,
+    make_rounds,
+    opposite_groups,
+    quadratic,
+    run,
+)
 
 from jaxfl.algorithms import fedamp, heurfedamp
 from jaxfl.kernels.amp import attentive, heuristic
@@ -31,6 +41,28 @@ def heuristic_weights(moved, own):
             if i != j:
                 xi[i, j] = (1 - own) * e[j] / (sum(e) - e[i])
     return xi
+
+
+def test_heurfedamp_takes_a_measure_of_ones_own():
+    """Minus the squared distance over sigma: a softmax of it is FedAMP's A', normalised."""
+    data = opposite_groups()
+    squares = []
+
+    def mine(stacked):
+        rows = jnp.concatenate([x.reshape(len(x), -1) for x in jax.tree.leaves(stacked)], axis=1)
+        squares.append(-jnp.sum((rows[:, None] - rows[None]) ** 2, axis=-1))
+        return squares[-1]
+
+    algorithm = heurfedamp(linear(), measure=mine, similarity="raw", sigma=0.5, own=0.25)
+    first, _, _ = run(algorithm, data, 1)
+    _, info, _ = run(algorithm, data, 1, state=first, start=1)
+    models = np.concatenate(
+        [np.asarray(x).reshape(6, -1) for x in jax.tree.leaves(first.clients.memory.model)], axis=1
+    )
+    expected = np.exp(-0.5 * np.square(models[:, None] - models[None]).sum(axis=-1))
+    np.fill_diagonal(expected, 0)
+    expected *= 0.75 / expected.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(info.weights[0], expected + 0.25 * np.eye(6), atol=1e-5)
 
 
 @pytest.mark.parametrize("heuristically", [False, True])

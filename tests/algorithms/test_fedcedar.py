@@ -245,6 +245,23 @@ def test_a_node_for_each_client_stands_also_for_clients_with_equal_models():
     )
 
 
+def test_a_measure_of_ones_own_makes_edges_between_the_nodes_that_have_members():
+    """Seven nodes of six clients: the zeros in the place of the seventh have no edge."""
+
+    def near(stacked):
+        return jnp.exp(minus_squares(tree.ravel(stacked)))
+
+    def minus_squares(rows):
+        return -jnp.sum((rows[:, None] - rows[None]) ** 2, axis=-1)
+
+    data = opposite_groups()
+    state, _, _ = run(LOCAL, data, 1)
+    rows = np.exp(minus_squares(np.asarray(tree.ravel(deployed(LOCAL, state, 6)))))
+    _, info, _ = run(fedcedar(TASK, clusters=7, hops=1, measure=near), data, 1)
+    expected = rows / rows.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(info.weights[0], expected, atol=1e-5)
+
+
 def test_the_first_round_starts_from_the_initial_model():
     task = linear()
     data = opposite_groups()
@@ -311,6 +328,7 @@ def test_a_sweep_of_temperatures():
         ({"hops": -1}, "hops of fedcedar is -1"),
         ({"personal": False, "identity": "kept"}, "identity=kept is of nodes"),
         ({"temperature": 0.5}, "graph=softmax"),
+        ({"measure": "l2"}, "measure=l2 is 0 for a node with itself"),
         (
             {"temperature": 0.0, "graph": "softmax"},
             "temperature of fedcedar is 0.0: expected a positive number",

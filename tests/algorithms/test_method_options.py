@@ -3,7 +3,6 @@
 import inspect
 import subprocess
 import sys
-import typing
 
 import jax
 import jax.numpy as jnp
@@ -14,20 +13,13 @@ from toys import linear, opposite_groups, run
 import jaxfl
 from jaxfl.algorithms import ALGORITHMS, gfedmtl, krum, multi_krum, pfedgat, trimmed_mean
 from jaxfl.core.errors import InputError
+from jaxfl.core.options import listed_names, options_of
 from jaxfl.core.types import Cohort
 from jaxfl.experiment import Setting
 
 
-def choices(hint):
-    """The values in the `Literal`s of a type hint, or of the members of a union."""
-    parts = [
-        part for part in (hint, *typing.get_args(hint)) if typing.get_origin(part) is typing.Literal
-    ]
-    return [choice for part in parts for choice in typing.get_args(part)]
-
-
 def named(factory):
-    options = {name: choices(hint) for name, hint in typing.get_type_hints(factory).items()}
+    options = {name: listed_names(hint) for name, (hint, _) in options_of(factory).items()}
     return {name: listed for name, listed in options.items() if listed}
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 from scipy.optimize import minimize
-from toys import deployed, differ, equal, federation, init_key, linear, opposite_groups, run
+from toys import close, deployed, differ, equal, federation, init_key, linear, opposite_groups, run
 
 import jaxfl
 from jaxfl.algorithms import local, pfedgraph
@@ -314,6 +314,62 @@ def test_other_measures_make_other_graphs(measure):
     )
 
 
+def own_cosine(stacked):
+    """Cosines of whole models, written without the library's kernels."""
+    rows = jnp.concatenate([x.reshape(len(x), -1) for x in jax.tree.leaves(stacked)], axis=1)
+    norms = jnp.sqrt(jnp.sum(rows**2, axis=1))
+    return jnp.matmul(rows, rows.T, precision="highest") / norms[:, None] / norms[None]
+
+
+def lose_two(key, before, after, ids):
+    """Clients 1 and 4 send NaN."""
+    gone = (ids == 1) | (ids == 4)
+    return jax.tree.map(
+        lambda x: jnp.where(gone.reshape(-1, *[1] * (x.ndim - 1)), jnp.nan, x), after
+    )
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        {},
+        {"uplink": lose_two},
+        {"acceptance": "validated"},
+        {"top_edges": 2},
+    ],
+    ids=["plain", "lost", "accept", "top-edges"],
+)
+def test_a_measure_of_ones_own_has_all_that_the_method_has_around_it(task):
+    data = opposite_groups(sizes=[40, 30, 20, 40, 10, 20])
+    own, known = (
+        run(pfedgraph(linear(**task), measure=measure, snap=None, lam=0.5), data, 3)
+        for measure in (own_cosine, "cosine")
+    )
+    close(own, known)
+
+
+def test_a_measure_sees_what_layers_and_similarity_choose_and_any_finite_range_will_do():
+    """The first row is the server's view: differences from the initial model, of the bias alone."""
+    shapes = []
+
+    def mine(stacked):
+        shapes.append([x.shape for x in jax.tree.leaves(stacked)])
+        models = jax.tree.leaves(stacked)[0].shape[0]
+        # Receiver 0 prefers sender 5, and the values are all negative.
+        return jnp.full((models, models), -100.0).at[0, 5].set(-7.0)
+
+    weights = last_weights(opposite_groups(), rounds=1, measure=mine, layers="bias")
+    assert set(map(str, shapes)) == {"[(6, 2)]"}
+    np.testing.assert_allclose(weights[0], np.eye(6)[5], atol=1e-6)
+    np.testing.assert_allclose(weights[1:], 1 / 6, atol=1e-6)
+
+
+@pytest.mark.parametrize("option", [{"sketch": 8}, {"alpha": "measured"}])
+def test_a_measure_of_ones_own_is_refused_where_another_one_is_asked_for(option):
+    with pytest.raises(InputError, match="measure"):
+        pfedgraph(linear(), measure=own_cosine, **option)
+
+
 def test_weights_are_those_of_the_program_of_the_clients_that_reported():
     """Two of six clients send NaN: the others' rows are (4) without these two.
 
@@ -321,17 +377,11 @@ def test_weights_are_those_of_the_program_of_the_clients_that_reported():
     """
     data = opposite_groups(sizes=[40, 30, 20, 40, 10, 20])
 
-    def lose(key, before, after, ids):
-        gone = (ids == 1) | (ids == 4)
-        return jax.tree.map(
-            lambda x: jnp.where(gone.reshape(-1, *[1] * (x.ndim - 1)), jnp.nan, x), after
-        )
-
     there = np.array([0, 2, 3, 5])
     key = jax.random.key(0)
     algorithm = pfedgraph(linear(), alpha=0.08 * 6)  # the default for six clients
     first, _, _ = run(algorithm, data, 1, key=key)
-    _, info, _ = run(pfedgraph(linear(uplink=lose)), data, 1, key=key, state=first, start=1)
+    _, info, _ = run(pfedgraph(linear(uplink=lose_two)), data, 1, key=key, state=first, start=1)
     few = jax.tree.map(lambda x: x[there], data)
     start = State(jax.tree.map(lambda x: x[there], first.clients), first.server)
     round_key = jax.random.split(jax.random.fold_in(key, 1))[1]

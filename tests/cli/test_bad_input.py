@@ -213,6 +213,10 @@ SWEEP = ["sweep", "pfedgraph", "--over"]
 
 NAMES = [
     (["run", "fedavgg"], "unknown algorithm 'fedavgg': did you mean fedavg"),
+    (["run", "fedavg", "--dirichlet", "0.3"], "did you mean --partition dirichlet --beta?"),
+    (["run", "fedavg", "--epochs", "3"], "did you mean --local-epochs?"),
+    (["report", "x", "--learning-rate", "3"], "see jaxfl report --help"),
+    (["run", "fedavg", "--lam", "3"], "it is a hyper-parameter, did you mean --hyper lam=VALUE?"),
     (["run", "FedAvg"], "did you mean fedavg?"),
     (["run", "pFedGraph"], "unknown algorithm 'pFedGraph': did you mean pfedgraph?"),
     (["run", "fedavg-ft"], "unknown algorithm 'fedavg-ft': did you mean fedavg_ft?"),
@@ -493,6 +497,7 @@ FITS = [
     ),
     ([*RUN, "--merge-test", "--test", "global"], "no test set for test global: choose test own"),
     ([*RUN, "--partition", "owner_groups"], "name no owners: choose another partition"),
+    ([*RUN, "--partition", "superclasses"], "no superclasses: choose another partition"),
     (
         [*RUN, "--dataset", "few_each", *DATA, "--partition", "owner_groups", "--merge-test"],
         "cannot be merged with them: leave out --merge-test",

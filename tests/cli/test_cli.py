@@ -613,7 +613,8 @@ def test_a_config_of_an_earlier_version_still_loads():
     later |= {"stragglers": 0.0, "least_work": 0.0, "drop_stragglers": False}
     later |= {"speeds": None, "speed_seed": 0, "durations": None, "arrivals": "synchronous"}
     later |= {"target": None, "top_edges": None, "data_seed": None, "split": None}
-    later |= {"metric": []}
+    later |= {"metric": [], "stop_after": None, "init": None}
+    later |= {"keep_models_every": None}
     later |= {"format": ["png"], "plugin": [], "smallest": 10, "keep_weights": "auto"}
     assert load("x/config.json") == earlier | later
 

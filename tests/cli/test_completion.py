@@ -8,6 +8,7 @@ import pytest
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.cli import NAMES, main
 from jaxfl.cli.completion import completion
+from jaxfl.data import PARTITIONS
 from jaxfl.experiment.config import PRESETS, RunOptions
 from jaxfl.models import MODELS
 
@@ -52,6 +53,7 @@ def test_the_first_word_is_a_command(script):
         (["run", "fedavg", "--model", ""], MODELS),
         (["run", "fedavg", "--preset", ""], PRESETS),
         (["sweep", "--model", ""], MODELS),
+        (["run", "fedavg", "--partition", ""], PARTITIONS),
         (["run", "--eval-on", ""], typing.get_args(typing.get_type_hints(RunOptions)["eval_on"])),
         (["run", "fedavg", "--chunk", ""], ["auto", "all"]),
         (["report", "x", "--format", "md", "p"], ["png", "pdf"]),

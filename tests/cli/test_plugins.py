@@ -12,6 +12,7 @@ from jaxfl.cli import main
 from jaxfl.core.errors import InputError
 from jaxfl.experiment.config.text import config_from
 from jaxfl.experiment.studies.sweep import resume_search
+from jaxfl.kernels.similarity import MEASURES
 from jaxfl.models import MODELS
 
 NET = """
@@ -34,12 +35,14 @@ SHORT = ["--rounds", "1", "--local-steps", "1", "--partition", "iid", "--clients
 
 
 @pytest.fixture(autouse=True)
-def known_models(monkeypatch):
-    """The names of models, which a plugin changes, are put back after each test."""
-    known = dict(MODELS)
+def known_names():
+    """The names of models and measures, which a plugin changes, are put back after each test."""
+    tables = (MODELS, MEASURES)
+    known = [dict(table) for table in tables]
     yield
-    MODELS.clear()
-    MODELS.update(known)
+    for table, names in zip(tables, known, strict=True):
+        table.clear()
+        table.update(names)
 
 
 @pytest.mark.slow
@@ -150,3 +153,67 @@ def test_weights_of_parts_of_parts_are_named_by_their_paths(tmp_path):
     assert graph["weights_params/b"].dtype == np.float32
     line = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
     assert set(line["graph"]) == {"params/Dense_0", "params/b"}
+
+
+MEASURE = """
+import jax
+import jax.numpy as jnp
+from jaxfl.kernels.similarity import MEASURES
+
+
+def ones(stacked):
+    '''All pairs of models are equally similar.'''
+    models = jax.tree.leaves(stacked)[0].shape[0]
+    return jnp.ones((models, models))
+
+
+def flat(stacked):
+    '''A vector, where a matrix is expected.'''
+    return jnp.ones(jax.tree.leaves(stacked)[0].shape[0])
+
+
+MEASURES["ones"] = ones
+MEASURES["flat"] = flat
+"""
+
+
+def test_a_measure_of_a_file_is_listed_by_name_and_otherwise_unknown(tmp_path, capsys):
+    (tmp_path / "mine.py").write_text(MEASURE)
+    run = ["run", "pfedgraph", *SHORT, "--hyper", "measure=ones", "--out", str(tmp_path / "run")]
+    assert main(run) == 2
+    expected = "is 'ones': expected one of cosine, dice, inner, l2, l1"
+    assert f"hyper-parameter measure of pfedgraph {expected}" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+    plugin = ["--plugin", str(tmp_path / "mine.py")]
+    assert main(["list", "ones", *plugin]) == 0
+    text = capsys.readouterr().out
+    assert "ones: measure, --hyper measure=ones" in text
+    assert "All pairs of models are equally similar." in text
+    assert main(["list", "pfedgraph", *plugin]) == 0
+    assert "one of cosine, dice, inner, l2, l1, ones, flat" in capsys.readouterr().out
+    content = {"algorithm": "pfedgraph", "hyper": {"measure": "none"}, "plugin": ["mine.py"]}
+    with pytest.raises(InputError, match=r"is 'none': expected .*\(the run had --plugin mine\.py"):
+        config_from(content, Path("c.json"))
+
+
+@pytest.mark.slow
+def test_a_measure_of_a_file_is_that_of_runs_and_searches(tmp_path, capsys):
+    """All similarities are equal, so the weights are the sizes of two equal clients."""
+    (tmp_path / "mine.py").write_text(MEASURE)
+    plugin = ["--plugin", str(tmp_path / "mine.py")]
+    run = ["run", "pfedgraph", *SHORT, "--partition", "iid", *plugin]
+    assert main([*run, "--hyper", "measure=ones", "--out", str(tmp_path / "run")]) == 0
+    np.testing.assert_allclose(jaxfl.load(tmp_path / "run").graph["weights"], 0.5, atol=0.01)
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["hyper"] == {"measure": "ones"}
+    again = ["run", "--config", str(tmp_path / "run" / "config.json")]
+    assert main([*again, *plugin, "--out", str(tmp_path / "again")]) == 0
+    capsys.readouterr()
+    assert main([*run, "--hyper", "measure=flat", "--out", str(tmp_path / "flat")]) == 2
+    error = capsys.readouterr().err
+    assert "the values of measure flat are float32 [2]: expected floating-point" in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "flat").exists()
+    search = ["sweep", "pfedgraph", *SHORT, *plugin, "--over", "measure=cosine,ones"]
+    assert main([*search, "--out", str(tmp_path / "search")]) == 0
+    assert "ones" in capsys.readouterr().out

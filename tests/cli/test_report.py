@@ -8,19 +8,24 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from finished_runs import run, unnamed
+from finished_runs import run, unnamed, write_run
+from scipy import stats
 
 from jaxfl.cli import main
 from jaxfl.core.errors import InputError
+from jaxfl.experiment.config import load_config
 from jaxfl.experiment.pictures.curves import draw_comparison
+from jaxfl.experiment.store.finished import load_finished
+from jaxfl.experiment.studies.comparison import text_of
 from jaxfl.experiment.tables.differences import difference, difference_cells, paired
-from jaxfl.experiment.tables.formats import comma_separated, latex, markdown, tex
+from jaxfl.experiment.tables.formats import comma_separated, csv_text, latex, markdown, tex
 from jaxfl.experiment.tables.grouping import comparable_groups, shortly_named
 from jaxfl.experiment.tables.pivot import meaning_of_pivot, pivot, pivot_cells
 from jaxfl.experiment.tables.pooling import pool_seeds
-from jaxfl.experiment.tables.sections import sections
+from jaxfl.experiment.tables.sections import first_columns, sections
 from jaxfl.experiment.tables.tables import table_cells
 from jaxfl.experiment.tables.tidy import score_records
+from jaxfl.experiment.tables.wording import keys_of_names, parse_names
 
 pytestmark = pytest.mark.xdist_group("report")  # one process makes the comparisons
 PAIRS = {"fedavg": (0, 1), "local": (0, 2)}
@@ -121,7 +126,7 @@ def test_names_tell_runs_apart_by_hyper_parameters_then_options_then_directories
 def test_a_paired_t_test_of_three_differences_has_the_textbook_interval():
     # Differences 1, 2, 3: mean 2, standard error 1 / sqrt(3), and 4.3027 is the 97.5 % quantile of
     # Student's t distribution with 2 degrees of freedom.
-    found = paired(np.array([3.0, 5.0, 9.0]), np.array([2.0, 3.0, 6.0]), "seeds")
+    found = paired(np.array([3.0, 5.0, 9.0]), np.array([2.0, 3.0, 6.0]), "3 seeds")
     assert found.mean == 2
     assert found.high - found.mean == pytest.approx(4.30265 / 3**0.5, abs=1e-4)
     assert found.mean - found.low == pytest.approx(4.30265 / 3**0.5, abs=1e-4)
@@ -129,11 +134,32 @@ def test_a_paired_t_test_of_three_differences_has_the_textbook_interval():
     assert found.pairs == "3 seeds"
 
 
+def test_the_interval_of_folds_is_that_of_nadeau_and_bengio():
+    """Two seeds of five folds, of which .8 * .75 train and .2 test, written from the paper."""
+    rng = np.random.default_rng(0)
+    scores, others = rng.normal(size=(2, 10))
+    setting = {"seeds": 2, "folds": 5, "val": 0.25, "partition": "natural", "test": "own"}
+    found = difference(run("ditto", *scores, **setting), run("local", *others, **setting))
+    differences = 100 * (scores - others)
+    n, n_test, n_train = 10, 20, 60
+    variance = np.sum((differences - differences.mean()) ** 2) / (n - 1)
+    error = np.sqrt((1 / n + n_test / n_train) * variance)
+    low, high = stats.t(n - 1).interval(0.95)
+    np.testing.assert_allclose(found.mean, differences.mean())
+    np.testing.assert_allclose(found.low, differences.mean() + low * error)
+    np.testing.assert_allclose(found.high, differences.mean() + high * error)
+    np.testing.assert_allclose(found.p, 2 * stats.t(n - 1).cdf(-abs(differences.mean() / error)))
+    assert found.pairs == "5 folds of 2 seeds"
+    # Without the correction it is the ordinary paired test of SciPy.
+    plain = paired(scores, others, "10 seeds")
+    np.testing.assert_allclose(plain.p, stats.ttest_rel(scores, others).pvalue)
+
+
 def test_equal_differences_and_a_single_pair_have_no_p():
-    equal = paired(np.array([2.0, 3.0]), np.array([1.0, 2.0]), "seeds")
+    equal = paired(np.array([2.0, 3.0]), np.array([1.0, 2.0]), "2 seeds")
     assert (equal.mean, equal.low, equal.high) == (1, 1, 1)
     assert np.isnan(equal.p)
-    assert np.isnan(paired(np.ones(1), np.zeros(1), "clients").low)
+    assert np.isnan(paired(np.ones(1), np.zeros(1), "1 client").low)
 
 
 def test_pairs_are_seeds_and_with_one_seed_the_clients_that_both_runs_score():
@@ -223,13 +249,74 @@ def test_a_pivot_that_would_hide_something_is_refused():
 
 
 def test_the_best_scores_of_a_column_are_bold_in_markdown_and_latex():
-    runs = {"local": run("local", 0.5), "a_b": run("fedavg", 0.75), "c": run("ditto", 0.75)}
+    scores = {"local": ("local", 0.5), "a_b": ("fedavg", 0.75), "c": ("ditto", 0.75)}
+    runs = {name: run(*score) for name, score in (scores | {"d": ("apfl", 0.25)}).items()}
     table = markdown(sections(runs))
     assert "| a_b | **75.0** | +25.0 |" in table
+    assert "| c | **75.0** | +25.0 |" in table
     assert "| local | 50.0 | - |" in table
     typed = latex(sections(runs))
     assert r"a\_b & \textbf{75.0} & +25.0" in typed
     assert typed.count(r"\begin{tabular}") == typed.count(r"\end{tabular}") == 1
+    # The best of more than half of the rows is told from nobody.
+    del runs["d"]
+    assert "**" not in markdown(sections(runs))
+    del runs["c"]
+    assert markdown(sections(runs)).count("**75.0**") > 0
+
+
+def test_latex_has_the_first_columns_with_headings_and_says_which_it_leaves_out():
+    runs = unnamed(run(name, 0.5, lr=lr) for name, lr in (("local", 0.1), ("ditto", 0.2)))
+    typed = latex(first_columns(sections(runs)))
+    assert r"Method & lr & Accuracy & Over local & Worst clients & Sent \\" in typed
+    assert r"\begin{tabular}{lrrrrr}" in typed
+    assert "without received, gradients, seconds" in typed
+    assert text_of(runs, "latex") == typed
+    assert "seconds &" not in text_of(runs, "latex", columns=["worst"])
+    every = latex(sections(runs))
+    rows = [line for line in typed.splitlines() if line.endswith(r"\\")]
+    assert {row.count("&") for row in rows} == {5}
+    assert "Seconds" in every
+
+
+def test_columns_are_those_that_are_named_in_their_order():
+    runs = {"local": run("local", 0.5), "ditto": run("ditto", 0.75)}
+    (table,) = sections(runs, columns=["sent", "worst", "Over-Local", "deployed_mean"])
+    assert table.cells.titles == ["sent", "worst clients", "over local", "accuracy"]
+    assert dict(table.cells.rows)["ditto"] == ["904k", "75.0", "+25.0", "75.0"]
+    assert table.cells.best == {(0, 1), (0, 3)}
+    assert "received" not in markdown([table])
+    with pytest.raises(InputError, match="unknown column 'foo': choose from accuracy, best_by"):
+        sections(runs, columns=["foo"])
+    with pytest.raises(InputError, match="names 'accuracy_mean' twice"):
+        sections(runs, columns=["accuracy", "accuracy_mean"])
+    with pytest.raises(InputError, match="--by beta has one score alone"):
+        sections(TWO_SETTINGS, by="beta", columns=["accuracy"])
+
+
+def test_runs_and_columns_are_called_as_asked():
+    runs = {
+        "local": run("local", 0.5, 0.7, seeds=2),
+        "ditto:lam=1": run("ditto", 0.25, 0.5, seeds=2, hyper={"lam": 1.0}),
+    }
+    words = ["ditto=Ditto & Co", "local=Local", "accuracy=Accuracy (%)", "ditto:lam=1=Ditto_1"]
+    names = parse_names(words, keys_of_names(runs))
+    assert names["ditto:lam=1"] == "Ditto_1"
+    tables = sections(runs, against="local", names=names)
+    assert [name for name, _ in tables[0].cells.rows] == ["Local", "Ditto_1"]
+    assert tables[0].cells.titles[:2] == ["Accuracy (%)", "over Local"]
+    assert tables[1].heading == "against Local"
+    assert tables[0].warnings[0].startswith("Ditto_1 is worse")
+    assert r"Ditto\_1 & " in latex(tables)
+    assert r"Accuracy (\%) & " in latex(tables)
+    del names["ditto:lam=1"]
+    assert "| Ditto &amp; Co:lam=1 |" in markdown(sections(runs, names=names))
+    with pytest.raises(InputError, match="calls two runs 'x'"):
+        sections(runs, names={"local": "x", "ditto:lam=1": "x"})
+    mistakes = {"dito=D": "did you mean ditto", "ditto": "KEY=TEXT", "ditto= ": "1 to 100"}
+    for word, said in mistakes.items():
+        with pytest.raises(InputError, match=said):
+            parse_names([word], keys_of_names(runs))
 
 
 def test_the_lowest_error_is_the_best():
@@ -285,6 +372,45 @@ def scored_by_two(name, loss, area, seed=0):
     return one
 
 
+def test_a_formula_in_a_csv_file_is_text_and_a_negative_number_is_a_number():
+    columns = [["=HYPERLINK(1)", "@a", "-1+1", "site3"], ["-1.5", -2.5, "+3e-4", ""]]
+    rows = list(csv.reader(io.StringIO(csv_text(["=id", "prediction"], columns))))
+    assert rows == [
+        ["'=id", "prediction"],
+        ["'=HYPERLINK(1)", "-1.5"],
+        ["'@a", "-2.5"],
+        ["'-1+1", "+3e-4"],
+        ["site3", ""],
+    ]
+
+
+def test_records_of_folds_have_a_column_for_the_fold_and_differences_of_one_fold():
+    setting = {"seeds": 2, "folds": 2, "partition": "natural", "test": "own"}
+    runs = {
+        "local": run("local", 0.1, 0.2, 0.3, 0.4, **setting),
+        "ditto": run("ditto", 0.2, 0.4, 0.6, 0.8, **setting),
+    }
+    records = [one for one in score_records(runs, "local") if one["part"] == "final"]
+    found = [(one["seed"], one["fold"], one["difference"]) for one in records[4:]]
+    assert found == [(0, 0, 10.0), (0, 1, 20.0), (1, 0, 30.0), (1, 1, 40.0)]
+    (table,) = sections(runs)
+    assert "±: standard deviation over 2 folds of 2 seeds" in str(table)
+    assert "2 folds, 2 seeds" in str(table)
+
+
+def test_folds_of_other_seeds_are_pooled_and_runs_of_other_folds_stand_apart():
+    setting = {"partition": "natural", "test": "own"}
+    each = [run("local", 0.1, 0.2, 0.3, folds=3, seed=seed, **setting) for seed in (4, 2)]
+    pooled = pool_seeds(unnamed([*each, run("local", 0.5, seed=2, **setting)]))
+    first, second = pooled.values()
+    assert first.members == [(2, 0), (2, 1), (2, 2), (4, 0), (4, 1), (4, 2)]
+    assert second.members == [(2, 0)]
+    assert [group.setting for group in comparable_groups(pooled)] == [
+        "--folds 1 --seeds 1",
+        "--folds 3 --seeds 2",
+    ]
+
+
 def test_records_have_each_metric_and_a_difference_is_positive_where_a_run_is_better():
     runs = {"local": scored_by_two("local", 0.5, 0.8), "ditto": scored_by_two("ditto", 0.25, 0.9)}
     records = [one for one in score_records(runs, "local") if one["part"] == "final"]
@@ -309,6 +435,29 @@ def test_seeds_are_pooled_by_each_metric_if_they_have_the_same():
 
 def test_a_text_that_a_spreadsheet_would_run_is_no_formula():
     assert comma_separated([{"run": "=1+1", "x": -1}]) == "run,x\n'=1+1,-1\n"
+
+
+def test_runs_of_a_plugin_are_shown_from_their_config_alone(tmp_path):
+    def mine(name, score, hyper):
+        final = {"deployed": dict.fromkeys(("mean", "weighted", "std", "worst10"), score)}
+        write_run(tmp_path / name, {"algorithm": "mine", "final": final})
+        config = {"algorithm": "mine", "hyper": hyper, "plugin": ["mine.py"], "partition": "own"}
+        (tmp_path / name / "config.json").write_text(json.dumps(config))
+
+    mine("a", 0.5, {"strength": 1})
+    mine("b", 0.75, {"strength": [2, 3]})
+    mine("c", 0.25, {})
+    runs = load_finished([tmp_path])
+    table = pivot_cells(pivot(runs, "strength"))
+    assert table.titles == ["strength not set", "strength 1", "strength 2 3"]
+    assert table.rows == [("mine", ["25.0", "50.0", "75.0"])]
+    (section,) = sections(runs)
+    assert "plugin" not in section.cells.titles
+    assert {name for name, _ in section.cells.rows} >= {"mine:strength=1"}
+    mine("d", 0.1, {"strength": {"a": 1}})
+    assert load_finished([tmp_path])[str(tmp_path / "d")].config is None
+    with pytest.raises(InputError, match="unknown"):
+        load_config(tmp_path / "a" / "config.json")
 
 
 @pytest.fixture(scope="module")

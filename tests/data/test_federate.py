@@ -6,7 +6,8 @@ from jaxfl.core.errors import InputError
 from jaxfl.core.types import Pool
 from jaxfl.data import dirichlet, federate, from_arrays, load, natural, pathological
 from jaxfl.data.describe import describe_each_client
-from jaxfl.data.federate import check_parts, group_order, label_counts, stratify
+from jaxfl.data.federate import check_parts, group_order, label_counts
+from jaxfl.data.split import stratify
 
 SOURCE = load("digits")
 PARTS = dirichlet(SOURCE.y_train, 10, seed=0, beta=0.3)

@@ -149,3 +149,14 @@ def test_what_is_no_folder_of_images_is_refused(tmp_path, monkeypatch, case):
     with pytest.raises(InputError, match=BAD[case].replace("(", r"\(")):
         prepare_images(folder, "data", **options)
     assert case == "there" or not Path("data").exists()
+
+
+def test_a_table_of_owners_that_cannot_be_read_names_no_option_of_another_command(tmp_path):
+    (tmp_path / "owners.csv").write_bytes("file,owner\na.png,Zoë\n".encode("latin-1"))
+    (tmp_path / "pets").mkdir()
+    for name, message in {
+        "owners.csv": r"owners\.csv is not utf-8: save the file as UTF-8$",
+        "none.csv": r"none\.csv .*: give the path of a CSV file$",
+    }.items():
+        with pytest.raises(InputError, match=message):
+            prepare_images(tmp_path / "pets", tmp_path / "data", owner_table=tmp_path / name)

@@ -5,7 +5,6 @@ import pytest
 
 import jaxfl
 from jaxfl.core.errors import InputError, RunWarning
-from jaxfl.data.improbable import label_shares, one_label_predicted
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(200, 3))
@@ -121,32 +120,3 @@ def test_a_tiny_beta_gives_no_client_more_than_its_share_and_a_label(beta):
     parts = jaxfl.data.niid_bench_dirichlet(labels, 3, 0, beta=beta)
     assert sum(map(len, parts)) == 5000
     assert max(map(len, parts)) <= 5000 / 3 + 500
-
-
-def test_one_label_that_all_clients_predict_brings_a_line():
-    shares = np.array([[0.9, 0.1], [0.8, 0.2], [1.0, 0.0]])
-    assert "predict the label 0" in one_label_predicted(np.array([0.9, 0.8, 1.0]), shares)
-    assert "predict the label 0" in one_label_predicted(np.array([0.9, np.nan, 1.0]), shares)
-    assert one_label_predicted(np.array([0.9, 0.9, 1.0]), shares) == ""
-    # Clients of one label each, which their own models know.
-    assert one_label_predicted(np.ones(2), np.array([[1.0, 0.0], [1.0, 0.0]])) == ""
-    assert one_label_predicted(np.full(2, np.nan), shares[:2]) == ""
-
-
-@pytest.mark.parametrize("test", ["own", "reweighted", "global"])
-def test_shares_of_labels_are_those_of_the_test_examples(test):
-    source = jaxfl.data.load("digits")
-    parts = jaxfl.data.dirichlet(source.y_train, 4, 0)
-    federation = jaxfl.data.federate(source, parts, test=test)
-    shares = label_shares(federation.test, 10)
-    for client, rows in enumerate(parts):
-        held = np.bincount(source.y_train[rows], minlength=10) / len(rows)
-        weights = {
-            "global": np.ones(len(source.y_test)),
-            "reweighted": held[source.y_test],
-            "own": np.ones(int(len(rows) * 0.2)),
-        }[test]
-        own = source.y_train[rows[len(rows) - int(len(rows) * 0.2) :]]
-        labels = own if test == "own" else source.y_test
-        expected = np.bincount(labels, weights, minlength=10) / weights.sum()
-        np.testing.assert_allclose(shares[client], expected, atol=1e-6)

@@ -34,7 +34,10 @@ def counts(parts):
 @pytest.mark.parametrize("clients", [10, 20])
 def test_every_partition_is_disjoint_shuffled_and_repeatable(name, clients):
     first = {"natural": OWNERS % clients, "owner_groups": OWNERS}.get(name, LABELS)
-    options = {"beta": 5.0} if name == "quantity" else {}
+    options = {
+        "quantity": {"beta": 5.0},
+        "superclasses": {"superclass_of": [0, 1, 2, 1, 0, 2, 3, 4, 4, 0]},
+    }.get(name, {})
     parts, again, other = (PARTITIONS[name](first, clients, seed, **options) for seed in (0, 0, 1))
     assert len(parts) == clients
     rows = np.concatenate(parts)

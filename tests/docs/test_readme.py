@@ -1,5 +1,6 @@
 """The programs in the README and in the documentation run as they are printed."""
 
+import functools
 import os
 import re
 import shutil
@@ -26,7 +27,10 @@ NOTEBOOKS = (
     "docs/start.md",
     *(
         f"docs/tutorials/{name}.md"
-        for name in ("own_data", "own_model", "own_method", "own_attack", "learned_hyperparameter")
+        for name in (
+            *("own_sites", "own_data", "own_model", "own_method", "own_attack"),
+            "learned_hyperparameter",
+        )
     ),
 )
 # The pages with programs that no build runs, and the tests of this file that run them.
@@ -160,9 +164,12 @@ def test_names_of_your_own_on_the_command_line(page, kind, table, name, capsys):
 @pytest.mark.parametrize("page", NOTEBOOKS)
 def test_the_cells_of_a_page_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = {}
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    # The commands are those of our own pages.
+    names = {"shell": functools.partial(subprocess.run, shell=True, check=True)}  # noqa: S604
     for cell in cells(page):
-        exec(cell, names)
+        # The lines that a notebook gives to the shell
+        exec(re.sub(r"^!((?:.*\\\n)*.*)$", r"shell(r'''\1''')", cell, flags=re.MULTILINE), names)
     assert not list(tmp_path.iterdir()), "the page removes the files that it writes"
 
 

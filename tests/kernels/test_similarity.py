@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from sklearn.metrics.pairwise import cosine_similarity
 
 from jaxfl.core import tree
+from jaxfl.core.errors import InputError
 from jaxfl.kernels.attention import layer_norm
 from jaxfl.kernels.consensus import disagreement
 from jaxfl.kernels.similarity import (
@@ -65,6 +66,32 @@ def test_dice_is_the_cosine_of_models_of_equal_length_and_falls_with_the_ratio_o
     ten_times = jnp.array([[1.0, 2.0], [10.0, 20.0], [0.0, 0.0], [1e25, 2e25]])
     expected = [[1, 20 / 101, 0, 0], [20 / 101, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1]]
     np.testing.assert_allclose(dice(ten_times), expected, atol=1e-6)
+
+
+def test_a_function_of_ones_own_is_a_measure_whose_values_are_finite():
+    """Sign, range and symmetry are its own; what is no number is the least similarity."""
+
+    def mine(stacked):
+        return jnp.array([[jnp.nan, 2.0], [-jnp.inf, jnp.inf]]) + 0 * stacked["bias"][:, :1]
+
+    values = similarities(models(2, 0), mine, snap=0.9)
+    np.testing.assert_array_equal(values, np.float32([[-1e30, 2], [-1e30, 1e30]]))
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda x: jnp.zeros((2, 3)), r"are float32 \[2, 3\]: expected floating-point .* \[3, 3\]"),
+        (lambda x: jnp.zeros((3, 3), int), r"are int32 \[3, 3\]: expected floating-point numbers"),
+        (lambda x: [[0.0] * 3] * 3, "are list: expected floating-point numbers"),
+        (lambda x: None, "are NoneType: expected floating-point numbers"),
+    ],
+)
+def test_a_function_with_other_values_is_refused_where_it_is_traced(function, message):
+    with pytest.raises(InputError, match=message) as refusal:
+        jax.eval_shape(lambda x: similarities(x, function), models(3, 0))
+    assert "the values of measure <lambda> " in str(refusal.value)
+    assert "\n" not in str(refusal.value)
 
 
 def test_inverse_norms():

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.metrics import accuracy_score, balanced_accuracy_score, log_loss, roc_auc_score
 from toys import linear, opposite_groups
 
 import jaxfl
@@ -128,3 +128,32 @@ def test_what_is_shown_and_which_way_is_better():
     assert f"{METRICS['log_loss'].shown(0.0):.1f}" == "0.0"
     for name, metric in METRICS.items():
         assert metric.gain(-0.1, -0.2) > 0, name
+
+
+def test_scores_weigh_examples_as_scikit_learn_does():
+    federation, task, models, logits, labels = toy()
+    rng = np.random.default_rng(5)
+    weight = rng.exponential(size=federation.test.mask.shape).astype(np.float32)
+    weight[0, :7] = 0
+    # The same as the weights of examples and in the mask, which is all that a test set has.
+    mask = np.where(np.asarray(federation.test.mask), weight, 0.0)
+    padding = np.where(np.asarray(federation.test.mask), weight, np.nan)
+    for data in (
+        federation.test._replace(weight=jnp.asarray(padding)),
+        federation.test._replace(mask=jnp.asarray(mask)),
+    ):
+        names = ["accuracy", "balanced_accuracy", "log_loss"]
+        scores, _ = metrics_of_clients(task.problem.apply, names, models, data, batch_size=16)
+        mean = score_clients(task.problem.apply, task.problem.score, models, data, batch_size=16)
+        for client, size in enumerate(SIZES):
+            y, z, w = labels[client], logits[client], weight[client, :size]
+            p = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
+            guess = z.argmax(axis=1)
+            accuracy = accuracy_score(y, guess, sample_weight=w)
+            np.testing.assert_allclose(scores["accuracy"][client], accuracy, rtol=1e-5)
+            np.testing.assert_allclose(mean[client], accuracy, rtol=1e-5)
+            expected = -log_loss(y, p, sample_weight=w, labels=[0, 1])
+            np.testing.assert_allclose(scores["log_loss"][client], expected, rtol=1e-5)
+            if size > 1:
+                expected = balanced_accuracy_score(y, guess, sample_weight=w)
+                np.testing.assert_allclose(scores["balanced_accuracy"][client], expected, rtol=1e-5)

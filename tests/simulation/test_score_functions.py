@@ -152,7 +152,7 @@ def test_scores_of_numbers_are_those_of_scikit_learn(outputs):
         arguments = (jnp.asarray(predictions), jnp.asarray(y), jnp.asarray(weight, jnp.float32))
         scores = {n: float(METRICS[n].score(*arguments)) for n in ("rmse", "mae", "r2")}
         options = {"sample_weight": weight}
-        squares = outputs * sklearn.mean_squared_error(y, predictions, **options)
+        squares = sklearn.mean_squared_error(y, predictions, **options)
         assert scores["rmse"] == pytest.approx(squares, rel=1e-5)
         expected = sklearn.mean_absolute_error(y, predictions, **options)
         assert scores["mae"] == pytest.approx(expected, rel=1e-5)
@@ -180,6 +180,54 @@ def test_what_is_not_defined_is_nan_and_not_a_number():
     # The mean of equal numbers is rounded, so that their variance is not 0.
     tenths = jnp.full(N, 0.1)
     assert np.isnan(METRICS["r2"].score(logits[:, :1], tenths, weight))
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize("fault", [np.nan, np.inf])
+def test_models_that_have_diverged_have_the_worst_value_there_is(classes, fault):
+    _, y, weight = map(jnp.asarray, labelled(0, classes, "weighted"))
+    diverged = jnp.full((N, classes), fault)
+    worst = {"log_loss": np.inf, "brier": 1 if classes == 2 else 2, "ece": 1, "auc": 0}
+    for name, value in worst.items():
+        assert METRICS[name].score(diverged, y, weight) == pytest.approx(value, rel=1e-6)
+    numbers = jnp.full((N, 1), np.nan)
+    for name, value in {"rmse": np.inf, "mae": np.inf, "r2": -np.inf}.items():
+        assert METRICS[name].score(numbers, y, weight) == value
+
+
+@pytest.mark.parametrize("name", ["auc", "log_loss", "brier", "ece"])
+def test_a_prediction_that_is_no_number_counts_as_wrong(name):
+    logits, y, weight = labelled(1, 2, "plain")
+    metric = METRICS[name]
+    one = int(np.argmax(y == 1))
+    # What is as wrong as can be, in place of it.
+    wrong = np.array(logits)
+    wrong[one] = [200.0, -200.0]
+    expected = np.inf if name == "log_loss" else metric.score(*map(jnp.asarray, (wrong, y, weight)))
+    logits[one] = np.nan
+    score = metric.score(*map(jnp.asarray, (logits, y, weight)))
+    assert score == pytest.approx(expected, rel=1e-5)
+
+
+def test_rows_without_weight_do_not_count_whatever_is_predicted():
+    logits, y, weight = labelled(2, 4, "weighted")
+    broken = np.where(weight[:, None] == 0, np.nan, logits)
+    for name in ("auc", "log_loss", "brier", "ece"):
+        scores = [
+            METRICS[name].score(*map(jnp.asarray, (each, y, weight))) for each in (logits, broken)
+        ]
+        assert scores[0] == pytest.approx(scores[1], rel=1e-5)
+
+
+def test_one_label_is_said_of_what_is_predicted_and_counts():
+    one_label = score_functions.one_label
+    logits, y, weight = labelled(0, 4, "weighted")
+    assert one_label(*map(jnp.asarray, (logits, y, weight))) == 0
+    same = np.where(weight[:, None] > 0, np.eye(4)[2], logits)
+    assert one_label(*map(jnp.asarray, (same, y, weight))) == 1
+    # With one label among the examples nothing else can be predicted.
+    assert np.isnan(one_label(jnp.asarray(same), jnp.full(N, 2), jnp.asarray(weight)))
+    assert np.isnan(one_label(jnp.asarray(logits[:, :1]), jnp.asarray(y), jnp.asarray(weight)))
 
 
 def test_probabilities_near_1_are_still_in_order():

@@ -44,10 +44,10 @@ def test_the_loss_is_the_mean_squared_error_of_real_examples(outputs):
     assert not any(x.any() for x in jax.tree.leaves(params))
     np.testing.assert_allclose(
         data_loss(task.problem)(params, data, None, KEY)[0],
-        np.sum(data.y[:10] ** 2) / 10,
+        np.mean(data.y[:10] ** 2),
         rtol=1e-5,
     )
-    squares = np.sum(np.square(np.asarray(data.y)).reshape(12, -1), axis=1)
+    squares = np.mean(np.square(np.asarray(data.y)).reshape(12, -1), axis=1)
     np.testing.assert_allclose(
         task.problem.score(task.problem.apply(params, data.x), data.y), -squares, rtol=1e-5
     )

@@ -130,7 +130,7 @@ def _zero_padded(data: Dataset) -> Dataset:
         mask = data.mask.reshape(*data.mask.shape, *[1] * (values.ndim - data.mask.ndim))
         return jnp.where(mask > 0, values, jnp.zeros((), values.dtype))
 
-    return Dataset(clear(data.x), clear(data.y), data.mask)
+    return data._replace(x=clear(data.x), y=clear(data.y))
 
 
 def augmented(

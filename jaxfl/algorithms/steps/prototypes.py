@@ -51,7 +51,7 @@ def distance_to_prototypes(
       2.0
     """
     squared = jnp.mean((embeddings - prototypes.values[batch.y]) ** 2, axis=1)
-    return masked_mean(jnp.where(prototypes.known[batch.y], squared, 0.0), batch.mask)
+    return masked_mean(jnp.where(prototypes.known[batch.y], squared, 0.0), batch.weights)
 
 
 def client_prototypes(

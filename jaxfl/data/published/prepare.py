@@ -3,15 +3,17 @@
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from jaxfl.core.errors import InputError, check
 from jaxfl.core.options import POSITIVE, check_range
+from jaxfl.data.arrays import from_arrays
 from jaxfl.data.published import text, tfds
 from jaxfl.data.published.originals import Arrays
 from jaxfl.data.published.progress import Track, show_progress
-from jaxfl.data.published.recipes import RECIPES, Recipe, file_stem
+from jaxfl.data.published.recipes import RECIPES, Recipe, file_stem, holds
 from jaxfl.data.write import new_folder, write_npz
 
 MAX_LENGTH = 100_000  # words kept of a text
@@ -24,6 +26,9 @@ def prepare(
     manual_dir: str | os.PathLike | None = None,
     words: int = 10_000,
     length: int = 128,
+    size: int | None = None,
+    attribute: str | None = None,
+    steps: int | None = None,
 ) -> Path:
     """Writes `directory/NAME.npz`, unless it already exists.
 
@@ -35,7 +40,8 @@ def prepare(
     Texts: x int32 [N, length] word ids, y int32, `vocabulary` [1] and the `words` with ids from
     2 on. Ratings: x int32 [N, 2] (user, item), y float32, `vocabulary` [2], `owners` int32 [N].
     Shakespeare: x int32 [N, 80], y int32, `vocabulary`, `words` (characters with ids from 0 on),
-    `owners`, and no test examples.
+    `owners`, and no test examples. Data of persons, roles and domains: `owners`, `owner_names` and
+    `class_names`, and no test examples.
 
     Args:
       name: of `RECIPES`, or of another set for image or text classification in TensorFlow
@@ -44,19 +50,27 @@ def prepare(
       manual_dir: folder with files that were downloaded by hand.
       words: size of the vocabulary, the most frequent words of the training texts.
       length: words kept of each text.
+      size: pixels of a side, of sets of photographs (`Recipe.takes`).
+      attribute: to predict, of `celeba`.
+      steps: readings of a window, of `wisdm`.
 
     Returns:
       The path of the file.
 
     Raises:
-      InputError: the name is unknown, files are missing or damaged, TensorFlow Datasets is needed
-        and not installed, or there is no network.
+      InputError: the name is unknown, the set does not take an option, files are missing or
+        damaged, TensorFlow Datasets is needed and not installed, or there is no network.
     """
     check_range(POSITIVE, words=words, length=length)
     check(
         length <= MAX_LENGTH,
         f"length is {length!r:.40}: expected at most {MAX_LENGTH:,} words of a text",
     )
+    given = {"size": size, "attribute": attribute, "steps": steps}
+    options = {key: value for key, value in given.items() if value is not None}
+    recipe = RECIPES.get(name, Recipe(""))
+    for key in options:
+        check(key in recipe.takes, f"{name} takes no {key}: leave it out")
     directory = Path(directory)
     target = directory / f"{file_stem(name)}.npz"
     if os.path.exists(target):
@@ -68,14 +82,19 @@ def prepare(
         "correct --tfds-manual-dir",
     )
     with new_folder(directory), show_progress(f"preparing {name}") as track:
-        arrays = _read(name, directory, manual, track)
+        arrays = _read(name, directory, manual, options, track)
         if isinstance(arrays.get("x_train"), list):
             arrays = _tokenise(arrays, words, length, track)
+        if "owner_names" in arrays:
+            # Refuses names that no reader would take.
+            from_arrays(**{k: v for k, v in arrays.items() if k != "words"}, name=name)
         write_npz(target, arrays)
     return target
 
 
-def _read(name: str, directory: Path, manual: Path | None, track: Track) -> Arrays:
+def _read(
+    name: str, directory: Path, manual: Path | None, options: dict[str, Any], track: Track
+) -> Arrays:
     """The arrays of a set, from its published files or from TensorFlow Datasets."""
     recipe = RECIPES.get(name, Recipe(""))
     folders = [directory / recipe.folder]
@@ -83,14 +102,15 @@ def _read(name: str, directory: Path, manual: Path | None, track: Track) -> Arra
         folders += [manual / recipe.folder, manual]
     if recipe.read:
         for folder in folders:
-            if any((folder / file).exists() for file in recipe.files):
+            if any(holds(folder, file) for file in recipe.files):
                 try:
-                    return recipe.read(folder, track=track)
+                    return recipe.read(folder, track=track, **options)
                 except OSError as error:
                     raise InputError(f"cannot read {name} in {folder}: {error}") from error
     check(
         recipe.tfds,
-        f"the files of {name} were not found: expected {' and '.join(recipe.files)}, as published, "
+        f"the files of {name} were not found: expected "
+        f"{(' or ' if recipe.any_of else ' and ').join(recipe.files)}, as published, "
         f"in {folders[0]}, or in a folder FILES that is given as --tfds-manual-dir FILES",
     )
     if manual and recipe.folder and (manual / recipe.folder).is_dir():

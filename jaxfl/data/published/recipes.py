@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jaxfl.core.errors import check
-from jaxfl.data.published import images, originals
+from jaxfl.data.published import domains, faces, images, leaf, originals, sensors
 from jaxfl.data.published.originals import Arrays
 
 IDX_FILES = (
@@ -36,10 +36,12 @@ class Recipe(NamedTuple):
 
     about: str  # one line of description
     folder: str = ""  # of the published files, below the data folder
-    files: Sequence[str] = ()  # published files or folders, below `folder`
+    files: Sequence[str] = ()  # published files or folders, or patterns of them, below `folder`
     read: Callable[..., Arrays] | None = None  # (folder, track) -> arrays
     tfds: bool = True  # whether TensorFlow Datasets has the set
     fields: Sequence[str] = ()  # text features to join
+    any_of: bool = False  # whether one of the files is enough
+    takes: Sequence[str] = ()  # further options of `read`: size, attribute, steps
 
 
 def _idx_reader(checksums: Sequence[str]) -> Callable[..., Arrays]:
@@ -140,15 +142,94 @@ RECIPES = {
         originals.read_shakespeare,
         tfds=False,
     ),
+    "leaf_shakespeare": Recipe(
+        "LEAF: next characters of Shakespeare's roles, 4,226,158 windows of 80",
+        "leaf_shakespeare",
+        leaf.FILES,
+        leaf.read_shakespeare,
+        any_of=True,
+        tfds=False,
+    ),
+    "femnist": Recipe(
+        "LEAF: digits and letters of about 3,500 writers, 805,263 images 28x28",
+        "femnist",
+        leaf.FILES,
+        leaf.read_femnist,
+        any_of=True,
+        tfds=False,
+    ),
+    "celeba": Recipe(
+        "faces of 10,177 celebrities with 40 attributes, 202,599 colour images",
+        "celeba",
+        faces.FILES,
+        faces.read_celeba,
+        any_of=True,
+        tfds=False,
+        takes=("size", "attribute"),
+    ),
+    "uci_har": Recipe(
+        "activities of 30 persons, 10,299 windows of 128 readings of nine sensors",
+        "UCI HAR Dataset",
+        sensors.HAR_FILES,
+        sensors.read_har,
+        tfds=False,
+    ),
+    "uci_har/features": Recipe(
+        "activities of 30 persons, 10,299 windows as 561 features",
+        "UCI HAR Dataset",
+        sensors.HAR_FILES,
+        partial(sensors.read_har, features=True),
+        tfds=False,
+    ),
+    "wisdm": Recipe(
+        "activities of 36 persons, windows of 200 readings of three sensors",
+        "WISDM_ar_v1.1",
+        (sensors.WISDM_FILE,),
+        sensors.read_wisdm,
+        tfds=False,
+        takes=("steps",),
+    ),
+    "office_caltech": Recipe(
+        "ten things of an office in four kinds of images, 2,533 colour images",
+        "office_caltech_10",
+        domains.OFFICE_CALTECH,
+        domains.read_office_caltech,
+        tfds=False,
+        takes=("size",),
+    ),
+    "domainnet": Recipe(
+        "things of 345 classes in six kinds of images, about 590,000 colour images",
+        "domainnet",
+        domains.DOMAINNET_FILES,
+        domains.read_domainnet,
+        any_of=True,
+        tfds=False,
+        takes=("size",),
+    ),
+    "domainnet/ten": Recipe(
+        "ten of DomainNet's classes in six kinds of images",
+        "domainnet",
+        domains.DOMAINNET_FILES,
+        partial(domains.read_domainnet, classes=domains.TEN),
+        any_of=True,
+        tfds=False,
+        takes=("size",),
+    ),
 }
 
 
 def has_published_files(name: str, folder: Path) -> bool:
     """Whether the published files of a set of `RECIPES` are below the folder."""
     recipe = RECIPES[name]
-    return bool(recipe.files) and all(
-        (folder / recipe.folder / file).exists() for file in recipe.files
+    enough = any if recipe.any_of else all
+    return bool(recipe.files) and enough(
+        holds(folder / recipe.folder, file) for file in recipe.files
     )
+
+
+def holds(folder: Path, file: str) -> bool:
+    """Whether a file, or one with a name of this pattern, is in the folder."""
+    return any(folder.glob(file))
 
 
 def file_stem(name: str) -> str:

@@ -15,6 +15,7 @@ from jaxfl.data.table.schema import (
     Column,
     Schema,
     Target,
+    check_complete,
     is_missing,
     numbers,
     word_of,
@@ -45,6 +46,7 @@ class Choices:
     steps: int | None = None  # of a window of rows; None where each row is an example
     stride: int | None = None  # from one window to the next; as many as `steps` if None
     series: str | None = None  # names the recording of a row, beside the site
+    weight: str | None = None  # holds what a row weighs in losses and scores
 
     @property
     def absent(self) -> tuple[str, ...]:
@@ -78,6 +80,7 @@ def fit(sheets: Sequence[Sheet], choices: Choices) -> Fit:
         "--id": [choices.id] if choices.id is not None else [],
         "--owner": [choices.owner] if choices.owner is not None else [],
         "--series": [choices.series] if choices.series is not None else [],
+        "--weight": [choices.weight] if choices.weight is not None else [],
         "--leave-out": choices.leave_out,
         "--categories": choices.categories,
     }
@@ -95,8 +98,10 @@ def fit(sheets: Sequence[Sheet], choices: Choices) -> Fit:
     for name in _column_names(sheets):
         if name == choices.target:
             continue
-        if name in (choices.id, choices.owner, choices.series, *choices.leave_out):
+        others = (choices.owner, choices.series, choices.weight, *choices.leave_out)
+        if name in (choices.id, *others):
             roles = {
+                choices.weight: "weighs the rows in losses and scores",
                 choices.series: "names the recording",
                 choices.id: "names the rows",
                 choices.owner: "names the site",
@@ -151,8 +156,9 @@ def _column(
     if len(distinct) == 1 and not absent:
         return None, f"left out: {values[0]!r:.40} in all rows"
     share = f"{absent / len(cells):.0%}" if absent >= len(cells) / 200 else f"{absent} rows"
-    if not is_category and _are_numbers(name, sheets, values, missing):
-        mean, deviation = _scaling(name, sheets, missing)
+    columns = None if is_category else _numbers(name, sheets, values, missing)
+    if columns is not None:
+        mean, deviation = _scaling(columns)
         _warn_of_number(name, sheets)
         text = f"number: (x - {mean:.4g}) / {deviation:.4g}"
         if absent:
@@ -175,10 +181,10 @@ def _column(
     return Column(name, "category", words=tuple(known), indicator=absent > 0), text
 
 
-def _are_numbers(
+def _numbers(
     name: str, sheets: Sequence[Sheet], values: list[str], missing: tuple[str, ...]
-) -> bool:
-    """Whether a column holds numbers.
+) -> list[np.ndarray] | None:
+    """The numbers of a column in each file; None if it holds no numbers.
 
     Raises:
       InputError: it holds dates, or both numbers and text.
@@ -192,22 +198,19 @@ def _are_numbers(
     )
     numeric = sum(matches) + sum(COMMA.fullmatch(value) is not None for value in values)
     if numeric < len(values) / 2:
-        return False
+        return None
     otherwise = (
         f", name a word for that (--missing WORD), or take all for words (--categories {name})"
     )
-    for sheet in sheets:
-        numbers(name, sheet, missing, otherwise)  # refuses what is no number
-    return True
+    return [numbers(name, sheet, missing, otherwise) for sheet in sheets]
 
 
-def _scaling(name: str, sheets: Sequence[Sheet], missing: tuple[str, ...]) -> tuple[float, float]:
+def _scaling(columns: Sequence[np.ndarray]) -> tuple[float, float]:
     """Mean and standard deviation of the numbers of all sites."""
     from sklearn.preprocessing import StandardScaler
 
     scaler = StandardScaler()
-    for sheet in sheets:
-        values = numbers(name, sheet, missing)
+    for values in columns:
         if not np.isnan(values).all():
             scaler.partial_fit(values[~np.isnan(values), None])
     mean, deviation = np.asarray(scaler.mean_), np.asarray(scaler.scale_)
@@ -224,14 +227,8 @@ def _target(
     """
     name = choices.target
     for sheet in sheets:
-        cells = sheet.columns[name]
-        absent = [row for row, cell in enumerate(cells) if is_missing(cell, missing)]
-        check(
-            not absent,
-            f"the target {name} is missing in {len(absent)} of {len(sheet.lines)} rows of "
-            f"{sheet.file}, first in line {sheet.lines[absent[0]] if absent else 0}: remove these "
-            "rows, since they teach nothing",
-        )
+        mend = "remove these rows, since they teach nothing"
+        check_complete("target", name, sheet, missing, mend)
     values = _cells(sheets, name)
     counts = Counter(map(word_of, values))
     check(
@@ -239,15 +236,15 @@ def _target(
         f"the target {name} is {values[0]!r:.40} in all {len(values)} rows: expected two classes "
         "or more, or numbers",
     )
-    task = choices.task
-    if task is None:
+    columns = None
+    if choices.task is None:
         few = len(counts) <= FEW and all(re.fullmatch(r"[+-]?\d+", word) for word in counts)
         is_number = name not in choices.categories and not few
-        task = "classification"
-        if is_number and _are_numbers(name, sheets, values, missing):
-            task = "regression"
-    if task == "regression":
-        mean, deviation = _scaling(name, sheets, missing)
+        columns = _numbers(name, sheets, values, missing) if is_number else None
+    elif choices.task == "regression":
+        columns = [numbers(name, sheet, missing) for sheet in sheets]
+    if columns is not None:
+        mean, deviation = _scaling(columns)
         return Target(name, (), mean, deviation), (
             f"target, numbers: (y - {mean:.4g}) / {deviation:.4g}, so that an RMSE of 1 is "
             f"{deviation:.4g}"

@@ -15,7 +15,7 @@ from jaxfl.data.arrays import from_arrays
 from jaxfl.data.published.recipes import RECIPES, file_stem
 from jaxfl.data.table.fit import Choices, fit, in_order, warn_of_case, warn_of_ids
 from jaxfl.data.table.read import Decimal, Sheet, check_column, check_columns, read_sheet
-from jaxfl.data.table.schema import Schema, is_missing, to_json, word_of
+from jaxfl.data.table.schema import Schema, check_complete, numbers, to_json, word_of
 from jaxfl.data.table.windows import examples
 from jaxfl.data.write import new_folder, write_npz, write_utf8
 
@@ -48,9 +48,9 @@ def prepare_csv(
 
     With `choices.steps` the examples are windows of so many rows [N, steps, F].
 
-    The npz holds `x_train y_train owners`, the names `owner_names class_names feature_names`, and
-    in `schema` the content of NAME.json, so that the two cannot part. The sites, owners of the
-    rows, are numbered in the order of their names.
+    The npz holds `x_train y_train owners`, the names `owner_names class_names feature_names`, with
+    `choices.weight` the `weights` of the rows, and in `schema` the content of NAME.json, so that
+    the two cannot part. The sites, owners of the rows, are numbered in the order of their names.
 
     Args:
       files: a CSV file for each site, or with `choices.owner` any CSV files.
@@ -75,8 +75,13 @@ def prepare_csv(
     target = Path(directory) / f"{name}.npz"
     check_new(name, [target, target.with_suffix(".json")], overwrite)
     _check_steps(choices)
+    check(
+        choices.weight is None or not choices.steps,
+        f"--weight {choices.weight} weighs rows, and an example is a window of {choices.steps} "
+        "rows: leave it out",
+    )
     sheets = [read_sheet(file, columns, encoding, decimal) for file in files]
-    needed = (choices.target, choices.id, choices.owner, choices.series)
+    needed = (choices.target, choices.id, choices.owner, choices.series, choices.weight)
     check_columns(sheets, [one for one in choices.leave_out if one not in needed])
     owners = _owners(sheets, choices.owner, choices.absent)
     schema, words = fit(sheets, choices)
@@ -108,6 +113,10 @@ def prepare_csv(
     }
     if schema.target.classes:
         arrays["class_names"] = np.array(schema.target.classes, str)
+    if choices.weight is not None:
+        arrays["weights"] = np.concatenate(
+            [weights_of_rows(choices.weight, sheet, choices.absent) for sheet in sheets]
+        )
     from_arrays(**arrays, name=f"data set {name}")  # refuses names that no reader would take
     arrays["schema"] = np.array(to_json(schema))
     with new_folder(target.parent):
@@ -115,6 +124,27 @@ def prepare_csv(
         write_npz(target, arrays)
         write_utf8(target.with_suffix(".json"), to_json(schema) + "\n")
     return Prepared(target, schema, sites, words)
+
+
+def weights_of_rows(name: str, sheet: Sheet, missing: tuple[str, ...]) -> np.ndarray:
+    """What each row of a file weighs [N].
+
+    Args:
+      name: of the column.
+      sheet: the file.
+      missing: cells that hold no value.
+
+    Raises:
+      InputError: a cell holds something else than a number of at least 0.
+    """
+    values = numbers(name, sheet, missing)
+    for row, value in enumerate(values):
+        check(
+            value >= 0,
+            f"the weight {name} is {sheet.columns[name][row]!r:.40} in {sheet.place(row)}: "
+            "expected a number of at least 0",
+        )
+    return values
 
 
 def check_new(name: str, written: Sequence[Path], overwrite: bool) -> None:
@@ -186,13 +216,7 @@ def _owners(sheets: Sequence[Sheet], owner: str | None, missing: tuple[str, ...]
     if owner is not None:
         check_column("--owner", owner, sheets[0].columns)
         for sheet in sheets:
-            cells = sheet.columns[owner]
-            empty = [row for row, cell in enumerate(cells) if is_missing(cell, missing)]
-            check(
-                not empty,
-                f"the site {owner} is missing in {sheet.place(empty[0]) if empty else ''}: name "
-                "the site of each row",
-            )
+            check_complete("site", owner, sheet, missing, "name the site of each row")
         return [word_of(cell) for sheet in sheets for cell in sheet.columns[owner]]
     names = [sheet.file.stem for sheet in sheets]
     if len(sheets) > 1 and len(set(names)) == 1:

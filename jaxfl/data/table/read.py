@@ -32,7 +32,7 @@ class Sheet(NamedTuple):
 
 @checked
 def read_sheet(
-    file: Path, names: Sequence[str] = (), encoding: str = "utf-8", decimal: Decimal = "."
+    file: Path, names: Sequence[str] = (), encoding: str | None = "utf-8", decimal: Decimal = "."
 ) -> Sheet:
     """The rows of a CSV file, whose first line names the columns; empty rows are left out.
 
@@ -41,7 +41,7 @@ def read_sheet(
     Args:
       file: to read.
       names: of the columns, for a file whose first line is a row of data.
-      encoding: of its text.
+      encoding: of its text; None: UTF-8, where no option says another one.
       decimal: "," where 12,5 is a number; it becomes 12.5.
 
     Raises:
@@ -106,12 +106,12 @@ def check_column(option: str, name: str, columns: Sequence[str] | dict[str, list
     check(name in columns, f"{option} {name}: there is no such column, {hint}")
 
 
-def _text(file: Path, encoding: str) -> str:
+def _text(file: Path, encoding: str | None) -> str:
     """The content of a file as text."""
     try:
         content = file.read_bytes()
     except OSError as error:
-        hint = "name the files of the sites, as in sites/*.csv"
+        hint = "give the path of a CSV file"
         raise InputError(f"cannot read {file} ({error.strerror}): {hint}") from error
     check(
         not content.startswith(b"PK\x03\x04"),
@@ -119,6 +119,8 @@ def _text(file: Path, encoding: str) -> str:
     )
     wide = content.startswith((b"\xff\xfe", b"\xfe\xff"))
     # The mark that a spreadsheet writes before UTF-8 belongs to no name of a column.
+    option = encoding is not None
+    encoding = encoding or "utf-8"
     plain = encoding.lower().replace("_", "-") in ("utf-8", "utf8")
     try:
         text = content.decode("utf-8-sig" if plain else encoding)
@@ -132,7 +134,7 @@ def _text(file: Path, encoding: str) -> str:
         others = "utf-16" if wide else "latin-1 or cp1252"
         raise InputError(
             f"line {content[:start].count(10) + 1} of {file} is not {encoding}: save the file as "
-            f"UTF-8, or say which encoding it has, as --encoding {others}"
+            "UTF-8" + (f", or say which encoding it has, as --encoding {others}" if option else "")
         ) from error
     check("\0" not in text, f"{file} holds bytes that are no text: save it as CSV (UTF-8)")
     return text

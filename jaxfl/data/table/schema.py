@@ -200,18 +200,12 @@ def targets(schema: Schema, sheet: Sheet) -> np.ndarray | None:
     target = schema.target
     if target.name not in sheet.columns:
         return None
-    cells = sheet.columns[target.name]
-    absent = [row for row, cell in enumerate(cells) if is_missing(cell, schema.missing)]
-    check(
-        not absent,
-        f"the target {target.name} is missing in {len(absent)} rows, first in "
-        f"{sheet.place(absent[0]) if absent else ''}: remove these rows",
-    )
+    check_complete("target", target.name, sheet, schema.missing, "remove these rows")
     if not target.classes:
         values = numbers(target.name, sheet, schema.missing)
         return ((values - target.mean) / target.deviation).astype(np.float32)
     labels = {name: label for label, name in enumerate(target.classes)}
-    words = [word_of(cell) for cell in cells]
+    words = [word_of(cell) for cell in sheet.columns[target.name]]
     for row, word in enumerate(words):
         check(
             word in labels,
@@ -250,6 +244,25 @@ def numbers(name: str, sheet: Sheet, missing: tuple[str, ...], otherwise: str = 
             f"{LARGEST:g}",
         )
     return values
+
+
+def check_complete(what: str, name: str, sheet: Sheet, missing: tuple[str, ...], mend: str) -> None:
+    """Raises an `InputError` if a cell of a column is missing.
+
+    Args:
+      what: the column is, for the message: "target".
+      name: of the column.
+      sheet: the file.
+      missing: cells that hold no value.
+      mend: what to do about it, for the message.
+    """
+    cells = sheet.columns[name]
+    absent = [row for row, cell in enumerate(cells) if is_missing(cell, missing)]
+    check(
+        not absent,
+        f"the {what} {name} is missing in {len(absent)} of {len(cells)} rows, first in "
+        f"{sheet.place(absent[0]) if absent else ''}: {mend}",
+    )
 
 
 def is_missing(cell: str, missing: tuple[str, ...]) -> bool:

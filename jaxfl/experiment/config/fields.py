@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from jaxfl.core.options import NOT_NEGATIVE, POSITIVE, Range
+from jaxfl.core.options import NOT_NEGATIVE, POSITIVE, Names, Range
 from jaxfl.data import CONCEPTS, PARTITIONS
 from jaxfl.data.augment import AUGMENTATIONS
 from jaxfl.experiment.config.notes import (
@@ -21,7 +21,6 @@ from jaxfl.experiment.config.notes import (
     Effect,
     Excludes,
     Heading,
-    Names,
     Needs,
 )
 from jaxfl.models import MODELS
@@ -139,6 +138,15 @@ class DataOptions:
     test: Literal["reweighted", "own", "global"] | None = None
     """test examples of a client: the whole test set weighted by the client's label frequencies, a
     part of its own data (the default for natural partitions), or the whole test set"""
+    folds: Annotated[
+        int,
+        Range(low=1, high=1000),
+        Needs(test=("own", None), why="as a fold tests a client on a part of its own data"),
+        Excludes("own", "a fold is the part that tests a client"),
+        Heading("{} folds", "seeds"),
+    ] = 1
+    """cross-validation: so many runs side by side for each seed, each of which tests every client
+    on another part of its data, so that each example is tested once; 1 is one split, by --own"""
     feedback: Literal["val", "test-leaking"] = "val"
     """what methods learn from beside the training data (pfedgat) and checkpoints are chosen by: the
     client's validation part, or, comparable to no other results, its test set"""
@@ -156,6 +164,9 @@ class TrainingOptions:
     model: Annotated[str | None, Names("model", MODELS)] = None
     """model, see `jaxfl list models`; by default lenet for images, conv1d for series, textcnn
     for texts, mf for ratings, else mlp"""
+    init: Annotated[str | None, PATH, INPUT, Heading("from given weights", "training")] = None
+    """begin from given weights: the directory of a finished run (the mean of its clients' models),
+    or a .safetensors or .npz file of arrays by the paths of parameters; see docs/training.md"""
     augment: Annotated[str | None, Names("augment", (*AUGMENTATIONS, "none"))] = None
     """random changes of the images in local training: crop_flip (zeros around the image),
     reflect_crop_flip (its reflection) or none; by default crop_flip for CIFAR, else none"""
@@ -189,6 +200,13 @@ class TrainingOptions:
     """largest L2 norm of an example's gradient in local training"""
     example_noise: Annotated[float, NOT_NEGATIVE, Needs(example_clip=GIVEN, why="its unit")] = 0.0
     """noise on the gradient of a batch, in units of --example-clip: privacy for single examples"""
+    class_weight: Annotated[
+        Literal["balanced"] | None,
+        Excludes("example_clip", "weights would change what the clip bounds; choose one"),
+        Heading("{} class weights", "training"),
+    ] = None
+    """balanced: in a client's local training each of its labels weighs the same, whatever the
+    numbers of its examples; scores stay as they are"""
     compute: Literal["float32", "bfloat16"] = "float32"
     """arithmetic of the models; bfloat16 is for accelerators, parameters stay float32"""
 
@@ -282,6 +300,11 @@ class RunOptions:
     row; all if not given; for methods with a graph, see docs/methods.md"""
     eval_every: Annotated[int, MANY] = 1
     """rounds between two evaluations; the last round is always evaluated"""
+    stop_after: Annotated[
+        int | None, MANY, Heading("until {} evaluation(s) without a gain", "rounds")
+    ] = None
+    """end the run when the mean validation score of the deployed models, by the first --metric, has
+    not risen for so many evaluations; --rounds at most"""
     eval_on: Annotated[Literal["all", "participants"], OF_CLIENTS] = "all"
     """clients to evaluate: all, or those of the round"""
     metric: Annotated[tuple[str, ...], Names("metric", METRICS), NO_SCORE] = ()
@@ -309,6 +332,7 @@ class RunOptions:
         PATH,
         NO_SCORE,
         Needs(seeds=1, why="as it runs one seed after the other"),
+        Needs(folds=1, why="as it runs one split"),
         Needs(keep_models=False, why="as models.npz would hold the models of all clients"),
     ] = None
     """directory of the clients' data, made from the data set if it is new: the data and the states
@@ -320,6 +344,10 @@ class RunOptions:
     """checkpoints to keep, the newest ones"""
     keep_models: Annotated[bool, NO_SCORE] = True
     """keep the models of the clients in models.npz, for `jaxfl predict` and `jaxfl.load`"""
+    keep_models_every: Annotated[
+        int | None, MANY, NO_SCORE, Needs(keep_models=True, why="which keeps models at all")
+    ] = None
+    """also keep the models that the clients deploy after every so many rounds"""
     keep_weights: Annotated[Annotated[int, MANY] | Literal["auto", "all", "last"], NO_SCORE] = (
         "auto"
     )
@@ -329,6 +357,11 @@ class RunOptions:
         tuple[str, ...], NO_SCORE, RESUMABLE, Names("picture format", (*PICTURE_FORMATS, "gif"))
     ] = ("png",)
     """formats of the pictures: png, pdf, svg; gif is the graph by round, beside the others"""
+    title: Annotated[bool, NO_SCORE, RESUMABLE] = True
+    """write the setting above the pictures; a paper says it in the caption"""
+    panels: Annotated[bool, NO_SCORE, RESUMABLE] = False
+    """also write each panel of a picture as a file of its own, without a title, such as
+    graph-matrix.png"""
     fail_on_divergence: Annotated[bool, NO_SCORE, RESUMABLE] = False
     """stop when a client's update is not finite, instead of leaving it out of the round"""
     seeds: Annotated[int, MANY, OF_CLIENTS, Heading("{} seeds", "seeds")] = 1

@@ -9,8 +9,8 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 from jaxfl.core.errors import InputError, check_name
-from jaxfl.core.options import accepts, expected, takes_fractions
-from jaxfl.experiment.config.notes import Mark, Names
+from jaxfl.core.options import Names, accepts, error_type, expected, takes_fractions
+from jaxfl.experiment.config.notes import Mark
 
 T = TypeVar("T")
 
@@ -59,26 +59,30 @@ def marked(group: type, mark: Mark) -> set[str]:
     return {name for name, notes in notes_of(group).items() if mark in notes}
 
 
-def check_field(what: str, hint: Any, value: Any) -> None:
+def check_field(what: str, hint: Any, value: Any, *, known: bool = True) -> None:
     """Checks a JSON value by the hint of its field.
 
     Args:
       what: the field, for the message: "--rounds".
       hint: its type, with a `Range` or with `Names`.
       value: what was given.
+      known: whether a name must be a known one, and not that of a plug-in.
 
     Raises:
       InputError: another type, a number out of range, or an unknown name.
     """
+    texts = [one for one in (value if isinstance(value, tuple) else (value,)) if type(one) is str]
+    tables = [note for note in getattr(hint, "__metadata__", ()) if isinstance(note, Names)]
+    if tables and texts and not known:
+        return
+    for table in tables:
+        for name in texts:
+            check_name(table.kind, name, table.known)
     if not accepts(hint, value):
-        raise InputError(f"{what} is {value!r:.80}: expected {expected(hint, value)}")
-    for note in getattr(hint, "__metadata__", ()):
-        if isinstance(note, Names) and value is not None:
-            for name in value if isinstance(value, tuple) else (value,):
-                check_name(note.kind, name, note.known)
+        raise error_type(hint, value)(f"{what} is {value!r:.80}: expected {expected(hint, value)}")
 
 
-def read_field(what: str, hint: Any, value: Any) -> Any:
+def read_field(what: str, hint: Any, value: Any, *, known: bool = True) -> Any:
     """A JSON value as its field has it, checked: 1 is 1.0 where the field takes fractions.
 
     A list is a tuple where the field takes tuples.
@@ -86,7 +90,7 @@ def read_field(what: str, hint: Any, value: Any) -> Any:
     takes_tuples = typing.get_origin(getattr(hint, "__origin__", hint)) is tuple
     if isinstance(value, list) and takes_tuples:
         value = tuple(value)
-    check_field(what, hint, value)
+    check_field(what, hint, value, known=known)
     return float(value) if type(value) is int and takes_fractions(hint) else value
 
 

@@ -5,20 +5,11 @@ option needs or excludes, how headings call it, and what depends on it. `effects
 `tables.heading` makes headings of them, and no other module names an option for such a reason.
 """
 
-from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 # In place of the values of another option: any value but its default.
 GIVEN = object()
-
-
-@dataclass(frozen=True, eq=False)
-class Names:
-    """The names that a text may be: the keys of a table, which may grow."""
-
-    kind: str  # what a name stands for, in the singular
-    known: Collection[str] = field(repr=False)
 
 
 class Others:

@@ -12,13 +12,14 @@ from jaxfl.experiment.config.notes import INPUT, PATH
 from jaxfl.experiment.config.setting import Config, Setting
 
 S = TypeVar("S", bound=Setting)
+MODELS = "models.npz"  # of a run: the models of its clients
 
 
 def with_absolute_paths(setting: S) -> S:
     """The setting whose paths do not depend on the working directory.
 
     These are the folder of the data set, the options that are paths, and texts among the
-    hyper-parameters that name a file.
+    hyper-parameters that name a file. Where --init names a run, it becomes the file of its models.
     """
     changes: dict[str, Any] = {}
     folder = data_dir(setting.data_dir)
@@ -30,6 +31,8 @@ def with_absolute_paths(setting: S) -> S:
             changes[name] = tuple(map(_absolute, value))
         elif value is not None:
             changes[name] = _absolute(value)
+    if setting.init is not None and os.path.isdir(setting.init):
+        changes["init"] = _absolute(Path(setting.init) / MODELS)
     if isinstance(setting, Config):
         changes["hyper"] = with_absolute_files(setting.hyper)
     return dataclasses.replace(setting, **changes)

@@ -104,6 +104,23 @@ def check_hyper(algorithm: str, hyper: dict[str, Any]) -> None:
         check_field(f"hyper-parameter {name} of {algorithm}", hint, value)
 
 
+def check_foreign(algorithm: str, hyper: dict[str, Any]) -> None:
+    """Checks the name and the hyper-parameters of a method that is not known here.
+
+    Raises:
+      InputError: the name cannot be printed, or a value is neither a number, a text nor a list of
+        them.
+    """
+    check(algorithm.isprintable(), f"algorithm is {algorithm!r:.80}: expected a name")
+    for name, value in hyper.items():
+        values = value if isinstance(value, list) else [value]
+        check(
+            all(one is None or isinstance(one, bool | int | float | str) for one in values),
+            f"hyper-parameter {name} of {algorithm} is {value!r:.80}: expected a number, a text or "
+            "a list of them",
+        )
+
+
 def check_label(label: str | None) -> None:
     """Raises an `InputError` if a label cannot be the name of a run."""
     check(
@@ -139,8 +156,19 @@ def check_model(training: TrainingOptions, source: Source) -> None:
     What models and algorithms ask beyond, they check themselves.
 
     Raises:
-      InputError: a model or an augmentation of other inputs.
+      InputError: a model or an augmentation of other inputs, class weights of numbers, or weights
+        of examples that are clipped one by one.
     """
+    check(
+        training.class_weight is None or source.classes > 0,
+        f"--class-weight {training.class_weight} balances labels, and the targets of the data are "
+        "numbers: leave it out",
+    )
+    check(
+        training.example_clip is None or source.weights is None,
+        "--example-clip bounds what each example does, and the examples of these data have "
+        "weights, which would change that: leave it out, or make the data without weights",
+    )
     shape = source.x_train.shape[1:]
     check(
         training.augment == "none" or len(shape) == 3,
@@ -223,8 +251,10 @@ def check_target(options: ClockOptions, metric: str) -> None:
       metric: the first one of the run.
     """
     one = metric_of(metric)
+    if options.target is None or one.highest is None:
+        return
     check(
-        options.target is None or one.highest is None or options.target <= one.highest,
-        f"--target is {options.target}: expected a value of {one.title} in (0, "
-        f"{one.highest or 1:g}], such as 0.8",
+        options.target <= one.highest,
+        f"--target is {options.target}: expected a value of {one.title} of at most "
+        f"{one.highest:g}, such as {0.8 * one.highest:g}",
     )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from jaxfl.algorithms import ALGORITHMS
+from jaxfl.core.options import Names
 from jaxfl.experiment.config import rules
 from jaxfl.experiment.config.effects import check_together
 from jaxfl.experiment.config.fields import (
@@ -15,7 +16,7 @@ from jaxfl.experiment.config.fields import (
     UploadOptions,
 )
 from jaxfl.experiment.config.hints import check_fields
-from jaxfl.experiment.config.notes import INPUT, NO_SCORE, PATH, RESUMABLE, Names
+from jaxfl.experiment.config.notes import INPUT, NO_SCORE, PATH, RESUMABLE
 
 
 @dataclass(frozen=True)  # the fields of the last class come first
@@ -73,3 +74,16 @@ class Config(Setting):
     def name(self) -> str:
         """The name of the run in tables and pictures: its label, or the algorithm."""
         return self.label or self.algorithm
+
+
+@dataclass(frozen=True)
+class ForeignConfig(Config):
+    """The config of a finished run with names that only its plug-ins know: to show, not to run.
+
+    Raises:
+      InputError: a name cannot be printed, or a hyper-parameter is no value of a column.
+    """
+
+    def __post_init__(self):
+        rules.check_label(self.label)
+        rules.check_foreign(self.algorithm, self.hyper)

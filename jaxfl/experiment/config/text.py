@@ -11,7 +11,7 @@ from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import InputError, UnknownName, check, check_name
 from jaxfl.core.options import options_of
 from jaxfl.experiment.config.hints import hints, read_field
-from jaxfl.experiment.config.setting import Config
+from jaxfl.experiment.config.setting import Config, ForeignConfig
 
 
 def parse_hyper(pairs: Sequence[str]) -> dict[str, Any]:
@@ -73,6 +73,19 @@ def load_config(path: Path) -> Config:
       'fedavg'
     """
     return config_from(_read(path, "a config"), path)
+
+
+def load_finished_config(path: Path) -> Config:
+    """The config of a finished run, to show it; names of its plug-ins need not be known here.
+
+    Raises:
+      InputError: as `load_config`, but for names of algorithms, partitions, models and others.
+    """
+    content = _read(path, "a config")
+    try:
+        return config_from(content, path)
+    except UnknownName:
+        return config_from(content, path, ForeignConfig)
 
 
 def load_configs(path: Path) -> list[Config]:
@@ -172,8 +185,13 @@ def _read(path: Path, what: str) -> Any:
         ) from error
 
 
-def config_from(content: Any, path: Path) -> Config:
+def config_from(content: Any, path: Path, kind: type[Config] = Config) -> Config:
     """The config in a JSON value of a file.
+
+    Args:
+      content: the value.
+      path: of the file, for messages.
+      kind: of config; a `ForeignConfig` may have unknown names.
 
     Raises:
       InputError: not the fields and values of a config.
@@ -189,10 +207,10 @@ def config_from(content: Any, path: Path) -> Config:
     plugin = read_field(f"plugin in {path}", types["plugin"], content.get("plugin", ()))
     with plugin_hint(plugin):
         values = {
-            name: read_field(f"{name} in {path}", types[name], value)
+            name: read_field(f"{name} in {path}", types[name], value, known=kind is Config)
             for name, value in content.items()
         }
-        return Config(**values)
+        return kind(**values)
 
 
 @contextmanager

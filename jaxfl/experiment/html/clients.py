@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import fields
 from typing import NamedTuple
 
 import numpy as np
@@ -9,14 +10,15 @@ import numpy as np
 from jaxfl.core.errors import InputError, check
 from jaxfl.data import Source
 from jaxfl.data.federate import label_counts
-from jaxfl.experiment.config import resolve
+from jaxfl.experiment.config import Setting, resolve
+from jaxfl.experiment.config.hints import check_fields
 from jaxfl.experiment.html import document
 from jaxfl.experiment.pictures.clients import Clients, Holdings, clients_of
 from jaxfl.experiment.pictures.drawing import shorten
 from jaxfl.experiment.pictures.graphs import Graph, evenly_spaced
 from jaxfl.experiment.session.clients import assign, malicious, true_groups
 from jaxfl.experiment.session.load import FinishedRun
-from jaxfl.experiment.session.seeds import Seeds
+from jaxfl.experiment.session.seeds import seeds_of
 from jaxfl.experiment.store.graph_file import GraphFile, open_graph
 from jaxfl.experiment.store.records import Runs
 from jaxfl.experiment.tables.grouping import Group
@@ -30,7 +32,7 @@ CELLS = 200_000  # at most, of the labels of all clients
 COLUMNS = 1000  # at most, of the labels of all clients
 POINTS = 2000  # clients at most whose scores are drawn
 ROWS = 1000  # clients at most, in the table of clients
-SEED = "With several seeds, this is the first one."
+SEED = "Of several seeds or folds, this is the first one."
 
 
 class GroupClients(NamedTuple):
@@ -80,6 +82,8 @@ def _holdings(run: FinishedRun, sources: dict[str, Source]) -> tuple[Holdings, s
     config = run.config
     place = repr((config.dataset, config.data_dir, config.merge_test))
     try:
+        # Of a plug-in's partition nothing is known here.
+        check_fields(config, *(one.name for one in fields(Setting)))
         resolved = resolve(config, sources.get(place))
         sources[place] = source = resolved.source
         parts = assign(resolved.config, source)
@@ -111,6 +115,8 @@ def _graphs(entries: Sequence[GroupClients]) -> list[document.Part]:
     ]
     if not matrices:
         return []
+    # The page opens the first one.
+    matrices.sort(key=lambda one: not _has_graph(one[-1]))
     views = []
     fewer = False
     # Each graph has one round at least.
@@ -147,8 +153,25 @@ def _graphs(entries: Sequence[GroupClients]) -> list[document.Part]:
     return [document.Part("graph", "Who learned from whom", body + note)]
 
 
+def _has_graph(graph: GraphFile) -> bool:
+    """Whether clients listen to different others in the last round that is kept."""
+    last = [len(graph.ids) - 1]
+    return any(is_graph(next(graph.weights(name, last))) for name in graph.names)
+
+
+def is_graph(weights: np.ndarray) -> bool:
+    """Whether clients listen to others, and not all to the same ones, by weights [M, M].
+
+    Example:
+      >>> is_graph(np.eye(3)), is_graph(np.full((3, 3), 1 / 3))
+      (False, False)
+    """
+    alone = (weights == np.diag(np.diag(weights))).all()
+    return not (alone or np.allclose(weights, weights[:1]))
+
+
 def _has_seeds(entries: Sequence[GroupClients]) -> bool:
-    return any(run.config.seeds > 1 for one in entries for run in one.loaded.values())
+    return any(seeds_of(run.config).count > 1 for one in entries for run in one.loaded.values())
 
 
 def _graph(run: FinishedRun) -> GraphFile | None:
@@ -164,9 +187,7 @@ def _graph(run: FinishedRun) -> GraphFile | None:
 
 def _scores(run: FinishedRun) -> np.ndarray:
     """The stored test score of each client's deployed model, first seed, last round [C]."""
-    scores = (
-        Seeds(run.config.seed, run.config.seeds).one(run.clients).get("deployed_test", np.zeros(0))
-    )
+    scores = seeds_of(run.config).one(run.clients).get("deployed_test", np.zeros(0))
     check(
         scores.ndim == 2
         and len(scores) > 0

@@ -2,7 +2,7 @@
 
 import importlib.util
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -12,8 +12,10 @@ from jaxfl.core.errors import InputError, check
 from jaxfl.experiment.config import Config, load_config, to_json
 from jaxfl.experiment.config.changes import changed_options
 from jaxfl.experiment.html import document
+from jaxfl.experiment.html.answers import answer_parts
 from jaxfl.experiment.html.clients import client_parts
 from jaxfl.experiment.pictures.drawing import line_styles
+from jaxfl.experiment.session.by_client import Answers
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.finished import load_finished
 from jaxfl.experiment.store.records import Runs, TrialEntry, read_search
@@ -23,6 +25,7 @@ from jaxfl.experiment.tables.pooling import pool_seeds
 from jaxfl.experiment.tables.scores import alone_name, alone_text, measure_of, ranked
 from jaxfl.experiment.tables.sections import Section, sections
 from jaxfl.experiment.tables.tables import caption
+from jaxfl.experiment.tables.wording import called, called_runs, titles_called
 from jaxfl.simulation.metrics import metric_of
 
 
@@ -65,6 +68,10 @@ def write_page(
     highlight: Collection[str] = (),
     by: str | None = None,
     against: str | None = None,
+    columns: Sequence[str] = (),
+    names: Mapping[str, str] | None = None,
+    answers: Sequence[Answers] = (),
+    client: str | None = None,
 ) -> None:
     """Writes the page of finished runs, or of one search.
 
@@ -75,6 +82,10 @@ def write_page(
       highlight: runs or methods that are in colour among many.
       by: as in `tables.sections.sections`.
       against: as in `tables.sections.sections`.
+      columns: as in `tables.sections.sections`.
+      names: as in `tables.sections.sections`.
+      answers: of `session.by_client.client_answers`, if the page shall have them.
+      client: the only one in the answers, as the command line has it.
 
     Raises:
       InputError: see `check_page`, `load_finished` and `tables.sections.sections`; or several
@@ -85,17 +96,24 @@ def write_page(
 
     if any(is_search(directory) for directory in directories):
         check(
-            len(directories) == 1 and by is None and against is None,
-            "a search has a page of its own: give its directory alone, without --by and --against",
+            len(directories) == 1 and by is None and against is None and not (columns or names),
+            "a search has a page of its own: give its directory alone, without --by, --against, "
+            "--columns and --names",
         )
         title, setting, parts = _search(directories[0])
     else:
         runs = load_finished(list(directories), clients=against is not None)
         again = ["jaxfl", "report", *map(str, directories), "--html", str(file), "--overwrite"]
-        for name, value in (("--by", by), ("--against", against)):
+        for name, value in (("--by", by), ("--against", against), ("--client", client)):
             again += [] if value is None else [name, value]
-        again += ["--highlight", *highlight] if highlight else []
-        title, setting, parts = _runs(runs, sections(runs, by=by, against=against), highlight)
+        again += ["--clients"] if answers and client is None else []
+        names = names or {}
+        pairs = [f"{key}={text}" for key, text in names.items()]
+        for name, words in (("--columns", columns), ("--names", pairs), ("--highlight", highlight)):
+            again += [name, *words] if words else []
+        tables = sections(runs, by=by, against=against, columns=columns, names=names)
+        title, setting, parts = _runs(runs, tables, highlight, names)
+        parts[1:1] = answer_parts(answers)
         parts.append(_repeat(runs, again))
     content = document.make_page(title, setting, parts, get_plotlyjs())
     files.make_directory(file.parent, "--html")
@@ -103,23 +121,27 @@ def write_page(
 
 
 def _runs(
-    runs: Runs, tables: Sequence[Section], highlight: Collection[str]
+    runs: Runs, tables: Sequence[Section], highlight: Collection[str], names: Mapping[str, str]
 ) -> tuple[str, str, list[document.Part]]:
     """The title, the setting and the parts of a page of runs."""
     from jaxfl.experiment.html.curves import curve_views
 
-    groups = comparable_groups(runs)
-    pools = comparable_groups(pool_seeds(runs))  # as the tables have them
+    score = called(metric_of(measure_of(runs)).title, titles_called(names, runs))
+    highlight = {*highlight, *(called(name, names) for name in highlight)}
+    groups, pools = (  # the second ones as the tables have them
+        [Group(one.setting, called_runs(one.runs, names)) for one in comparable_groups(each)]
+        for each in (runs, pool_seeds(runs))
+    )
     curves = [
         view | {"name": ", ".join(text for text in (view["name"], group.setting) if text)}
         for group in pools
         for view in curve_views(group.runs, highlight)
     ]
-    each = ranked(runs)
+    each = ranked(called_runs(runs, names))
     title = next(iter(each)) if len(each) == 1 else f"Comparison of {len(each)} runs"
     setting = heading(groups[0]) if len(groups) == 1 else ""
     parts = [
-        _tables(tables, pools, setting),
+        _tables(tables, pools, setting, score),
         document.Part("curves", "By round", document.panel("scores by round", curves, "curves of")),
         *client_parts(groups, highlight),
         _configuration({label: run.config for label, run in each.items()}),
@@ -128,13 +150,16 @@ def _runs(
     return title, setting, parts
 
 
-def _tables(tables: Sequence[Section], groups: Sequence[Group], setting: str) -> document.Part:
+def _tables(
+    tables: Sequence[Section], groups: Sequence[Group], setting: str, score_title: str
+) -> document.Part:
     """The tables of runs, each with what stands around it.
 
     Args:
       tables: of `tables.sections.sections`.
       groups: the runs, for the colours.
       setting: what stands at the top of the page, and is not repeated.
+      score_title: of the column of the score by which runs are ranked.
     """
     colours = {}
     for group in groups:
@@ -146,8 +171,8 @@ def _tables(tables: Sequence[Section], groups: Sequence[Group], setting: str) ->
     direction = "descending" if metric.better == "higher" else "ascending"
     body = []
     for table in tables:
-        titles, rows, best = table.cells
-        score = titles.index(metric.title) + 1 if metric.title in titles else None
+        titles, rows, best, _ = table.cells
+        score = titles.index(score_title) + 1 if score_title in titles else None
         order = None if score is None or len(rows) == 1 else (score, direction)
         sentence = caption(table.meaning, titles)
         if table.heading not in ("", setting):
@@ -205,7 +230,12 @@ def _provenance(runs: Runs) -> dict[str, dict[str, str]]:
 
 def _repeat(runs: Runs, again: list[str]) -> document.Part:
     lines = [
-        shlex.join(["jaxfl", "run", "--config", str(run.directory / "config.json")])
+        shlex.join(
+            [
+                *("jaxfl", "run", "--config", str(run.directory / "config.json")),
+                *(word for file in run.config.plugin for word in ("--plugin", file)),
+            ]
+        )
         for run in runs.values()
         if run.directory is not None and run.config is not None
     ]

@@ -1,7 +1,7 @@
 """Pictures of scores and of measures of the weights: by round, of several runs, of a search."""
 
-import statistics
-from collections.abc import Collection, Sequence
+import textwrap
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,9 @@ from jaxfl.experiment.pictures.drawing import (
     label_ends,
     line_styles,
     literal,
-    shorten,
 )
+from jaxfl.experiment.pictures.last_round import draw_last_round
+from jaxfl.experiment.store import files
 from jaxfl.experiment.store.records import Line, Runs, Trial
 from jaxfl.experiment.tables.grouping import Group, comparable_groups, heading
 from jaxfl.experiment.tables.pooling import pool_seeds
@@ -30,21 +31,19 @@ from jaxfl.experiment.tables.scores import (
     TITLES,
     alone_name,
     alone_value,
-    by_seed,
     coloured_runs,
     measure_of,
     most_mixed,
     ranked,
     score_by_round,
     score_limits,
-    score_of,
     spans_magnitudes,
 )
+from jaxfl.experiment.tables.wording import called, called_runs, titles_called
 from jaxfl.simulation.evaluate import Stage
 from jaxfl.simulation.metrics import metric_of
 from jaxfl.simulation.statistics import Statistic
 
-OFFSET: dict[str, Any] = {"textcoords": "offset points"}
 # The measures that lie between 0 and 1, with their names in the picture and their colours.
 SHARES = {
     "self_weight": ("own weight", COLOURS[7]),
@@ -73,7 +72,10 @@ def draw_curves(
       algorithm: whose colour the lines have; black if not given.
     """
     of_graph = graph_measures(lines)
-    figure, (scores, loss, *further) = canvas(2, rows=2 if of_graph else 1, width=5.4)
+    figure, panels = canvas(2, rows=2 if of_graph else 1, width=5.4)
+    for panel, name in zip(panels, files.PANELS["curves"], strict=False):
+        panel.set_label(name)
+    scores, loss, *further = panels
     rounds = [line["round"] for line in lines]
     colour = colour_of(algorithm) if algorithm else "black"
     mark = {"marker": "o", "markersize": 3} if len(rounds) < 40 else {}
@@ -116,39 +118,103 @@ def draw_curves(
     return figure
 
 
-def draw_comparison(runs: Runs, highlight: Collection[str] = ()) -> Figure:
+def draw_comparison(
+    runs: Runs,
+    highlight: Collection[str] = (),
+    *,
+    names: Mapping[str, str] | None = None,
+    title: bool = True,
+) -> Figure:
     """Scores of several runs: by round, and those of the last round.
 
-    Runs with other clients have panels of their own, one below the other. Bands and bars are the
-    deviation over seeds. Of many runs the best are in colour, local training and FedAvg, and those
-    to highlight; the others are grey.
+    Where no run was evaluated twice, there are bars of the last round alone. Runs with other
+    clients have panels of their own, one below the other. Bands and bars are the deviation over
+    seeds. Of many runs the best are in colour, local training and FedAvg, and those to highlight;
+    the others are grey.
 
     Args:
       runs: of `store.finished.load_finished`.
       highlight: labels or methods that are in colour among many.
+      names: what runs and metrics are called, of `tables.wording.parse_names`.
+      title: whether the setting of the runs stands above; where there are several settings, what
+        tells them apart stands there in any case.
+
+    Raises:
+      InputError: two runs are called the same.
     """
     groups = comparable_groups(pool_seeds(runs))
-    heights = [max(4.2, 1.4 + 0.21 * len(group.runs)) for group in groups]
-    figure = Figure(figsize=(11.8, sum(heights)), layout="constrained")
+    names = names or {}
+    titles = titles_called(names, runs)
+    by_round = any(len(run.lines) > 1 for run in runs.values())
+    heights = [_height(len(group.runs), by_round) for group in groups]
+    figure = Figure(figsize=(11.8 if by_round else 6.4, sum(heights)), layout="constrained")
     parts = figure.subfigures(len(groups), 1, squeeze=False, height_ratios=heights)[:, 0]
+    chosen = {*highlight, *(called(name, names) for name in highlight)}
     for subfigure, group in zip(parts, groups, strict=True):
-        _draw_group(subfigure, group, highlight)
+        metric = metric_of(measure_of(group.runs))
+        score = titles.get(metric.title, metric.name)
+        line = heading(group) if title else group.setting
+        renamed = Group(line, called_runs(group.runs, names))
+        _draw_group(subfigure, renamed, chosen, score, by_round)
     return figure
 
 
-def _draw_group(subfigure: SubFigure, group: Group, highlight: Collection[str]) -> None:
-    """The runs of one group in two panels."""
+def _height(runs: int, by_round: bool) -> float:
+    """The inches of a row of panels, by the number of runs that are named in it."""
+    smallest = 4.2 if by_round else 1.4 + 0.35 * min(runs, FEW)
+    return max(smallest, 1.4 + 0.21 * runs)
+
+
+def _draw_group(
+    subfigure: SubFigure, group: Group, highlight: Collection[str], score: str, by_round: bool
+) -> None:
+    """The runs of one group in two panels, or in one.
+
+    Args:
+      subfigure: to draw on.
+      group: the runs, with the title above them.
+      highlight: labels or methods that are in colour among many.
+      score: what their score is called.
+      by_round: whether there is a panel of the scores by round.
+    """
     runs = group.runs
-    measure = measure_of(runs)
     labels = list(ranked(runs))
     styles = line_styles({label: runs[label].summary["algorithm"] for label in labels})
     highlights = coloured_runs(labels, runs, highlight)
     for label in labels:
         if label not in highlights:
             styles[label] = {"color": OTHERS, "linestyle": "-"}
-    curves, last = subfigure.subplots(1, 2)
-    for panel in (curves, last):
+    panels = subfigure.subplots(1, 2 if by_round else 1, squeeze=False)[0]
+    for panel, name in zip(panels[::-1], files.PANELS["comparison"][::-1], strict=False):
         panel.spines[["top", "right"]].set_visible(False)
+        panel.set_label(name)
+    if by_round:
+        _draw_rounds(panels[0], labels, runs, styles, highlights, score)
+    draw_last_round(panels[-1], labels, runs, styles, score, bars=not by_round)
+    if group.setting:
+        letters = int(14 * subfigure.figure.get_size_inches()[0])
+        subfigure.suptitle(literal(textwrap.fill(group.setting, letters)), fontsize=9)
+
+
+def _draw_rounds(
+    curves: Axes,
+    labels: list[str],
+    runs: Runs,
+    styles: dict[str, dict[str, Any]],
+    highlights: set[str],
+    score: str,
+) -> None:
+    """The scores of the deployed models by round.
+
+    Args:
+      curves: the panel.
+      labels: of the runs, the best first.
+      runs: by their labels.
+      styles: of their lines.
+      highlights: labels of the runs that are in colour, with their names at their ends.
+      score: what their score is called.
+    """
+    measure = measure_of(runs)
     ends: dict[str, float] = {}
     axis_values = []
     every_round: list[int] = []
@@ -167,78 +233,9 @@ def _draw_group(subfigure: SubFigure, group: Group, highlight: Collection[str]) 
             ends[label] = values[-1] if len(values) else np.nan
             axis_values.append(values - spread)
     _set_score_limits(curves, axis_values, measure)
-    name = metric_of(measure).name
-    curves.set(xlabel="round", title=f"test {name} of the deployed models")
+    curves.set(xlabel="round", title=literal(f"test {score} of the deployed models"))
     finish_rounds(curves, every_round)
     label_ends(curves, ends, styles)
-    _draw_last_round(last, labels, runs, styles, measure)
-    subfigure.suptitle(literal(heading(group)), fontsize=9)
-
-
-def _draw_last_round(
-    panel: Axes,
-    labels: list[str],
-    runs: Runs,
-    styles: dict[str, dict[str, Any]],
-    measure: str,
-) -> None:
-    """A row for each run: the mean over clients, the worst clients, the mean after training."""
-    metric = metric_of(measure)
-    scale, digits = metric.shown, metric.format
-    places = np.arange(len(labels))[::-1]
-    kinds: tuple[tuple[str, Stage, Statistic, str, float], ...] = (
-        ("mean over clients", "deployed", "mean", "o", 1.0),
-        ("worst clients", "deployed", "worst10", "|", 1.0),
-        (TITLES["trained"], "trained", "mean", "s", 0.45),
-        (TITLES["fine_tuned"], "fine_tuned", "mean", "D", 0.45),
-    )
-    small = len(labels) > FEW
-    for place, label in zip(places, labels, strict=True):
-        final = runs[label].summary["final"]
-        colour = styles[label]["color"]
-        if colour == OTHERS:
-            colour = "0.6"
-        for _, stage, name, marker, alpha in kinds:
-            value = score_of(final, stage, name)
-            if value is None:  # it was not scored
-                continue
-            seeds = [scale(seed) for seed in by_seed(final, stage, name)]
-            spread = statistics.stdev(seeds) if seeds else None
-            size = {"o": 7, "|": 10, "s": 4, "D": 4}[marker] * (0.75 if small else 1)
-            panel.errorbar(
-                scale(value),
-                place,
-                xerr=spread,
-                fmt=marker,
-                color=colour,
-                markersize=size,
-                alpha=alpha,
-                elinewidth=1.2,
-                capsize=2.5 if name == "mean" else 0,
-            )
-            if (stage, name) == ("deployed", "mean"):
-                text = f"{scale(value):{digits}}" + (f" ±{spread:{digits}}" if spread else "")
-                panel.annotate(
-                    text,
-                    (scale(value), place),
-                    (0, 5 if small else 7),
-                    ha="center",
-                    fontsize=6 if small else 8,
-                    **OFFSET,
-                )
-    panel.set_yticks(
-        places, [literal(shorten(label, 30)) for label in labels], fontsize=7 if small else 9
-    )
-    panel.set_ylim(-0.7, len(labels) - 0.2)
-    panel.grid(alpha=0.25)
-    panel.set_title(f"{metric_of(measure).name}, last round")
-    finals = [run.summary["final"] for run in runs.values()]
-    for name, stage, _, marker, alpha in kinds:
-        if all(score_of(final, stage, "mean") is None for final in finals):
-            continue
-        style = {"marker": marker, "linestyle": "", "color": "0.4", "alpha": alpha}
-        panel.plot([], [], label=name, **style)
-    panel.figure.legend(frameon=False, fontsize=8, loc="outside lower right", ncols=3)
 
 
 def draw_sweep(trials: Sequence[Trial], title: str = "", metrics: Sequence[str] = ()) -> Figure:
@@ -265,7 +262,8 @@ def draw_sweep(trials: Sequence[Trial], title: str = "", metrics: Sequence[str] 
         panel.set(xlabel=name, ylabel=f"validation {alone_name(metrics)}")
         panel.grid(alpha=0.25)
     panels[0].legend(frameon=False, fontsize=8)
-    figure.suptitle(literal(title), fontsize=9)
+    if title:
+        figure.suptitle(literal(title), fontsize=9)
     return figure
 
 

@@ -1,7 +1,7 @@
 """What all pictures share: colours, formats, labels. No pyplot: no global state, no display."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,14 +75,21 @@ def line_styles(algorithms: dict[str, str]) -> dict[str, dict[str, Any]]:
     return styles
 
 
-def render(figure: Figure, format: str = "png") -> bytes:
-    """The figure as a file: "png", "pdf" or "svg". The same figure gives the same bytes."""
+def render(figure: Figure, format: str = "png", *, cropped: bool = False) -> bytes:
+    """The figure as a file: "png", "pdf" or "svg". The same figure gives the same bytes.
+
+    Args:
+      figure: to render.
+      format: of the file.
+      cropped: without the empty margins.
+    """
     buffer = io.BytesIO()
     # No date and no random names; text stays text.
     settings: dict[Any, Any] = {"pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "jaxfl"}
     metadata = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(format, {})
     with matplotlib.rc_context(settings):
-        figure.savefig(buffer, format=format, dpi=150, metadata=metadata)
+        box = "tight" if cropped else None
+        figure.savefig(buffer, format=format, dpi=150, metadata=metadata, bbox_inches=box)
     return buffer.getvalue()
 
 
@@ -184,12 +191,75 @@ def spread_out(values: Sequence[float], gap: float, high: float) -> list[float]:
     return places
 
 
+def _divisions(panel: Axes) -> tuple[int, int]:
+    """The columns and rows of the figure of a panel."""
+    place = panel.get_subplotspec()
+    if place is None:
+        return 1, 1
+    grid = place.get_gridspec()
+    return grid.ncols, grid.nrows
+
+
+def _remove(panel: Axes) -> None:
+    """Takes a panel out of its figure, with its bar of colours."""
+    for image in panel.images:
+        if image.colorbar is not None:
+            image.colorbar.remove()
+    panel.remove()
+
+
 def _lowest(group: list[float], gap: float) -> float:
     return group[0] / group[1] - gap * (group[1] - 1) / 2
 
 
 def _highest(group: list[float], gap: float) -> float:
     return group[0] / group[1] + gap * (group[1] - 1) / 2
+
+
+def alone(figure: Figure, name: str) -> Figure:
+    """The figure with the panels of one name alone; it changes the figure.
+
+    Args:
+      figure: whose panels have their names for labels.
+      name: of the panels that stay.
+    """
+    width, height = figure.get_size_inches()
+    for part in figure.subfigs or [figure]:
+        panels = [panel for panel in part.axes if panel.get_label() in files.PANEL_NAMES]
+        rest = [panel for panel in panels if panel.get_label() == name]
+        if rest:
+            columns, rows = _divisions(rest[0])
+            size = (width / columns, height * len(rest) / rows)
+        for panel in panels:
+            if panel not in rest:
+                _remove(panel)
+        grid = part.add_gridspec(max(1, len(rest)), 1)
+        for place, panel in enumerate(rest):
+            panel.set_subplotspec(grid[place, 0])
+        for legend in part.legends:
+            if not any(panel.get_legend_handles_labels()[1] for panel in rest):
+                legend.remove()
+    figure.set_size_inches(size)
+    return figure
+
+
+def write_panels(
+    directory: Path, name: str, draw: Callable[[], Figure], formats: Sequence[str]
+) -> None:
+    """Writes each panel of a figure as `directory/name-PANEL.FORMAT`.
+
+    Args:
+      directory: of the pictures.
+      name: of the figure.
+      draw: makes the figure, without a title.
+      formats: as in `write_picture`.
+    """
+    names = {panel.get_label() for panel in draw().axes}
+    for panel in files.PANELS[name]:
+        if panel in names:
+            for format in still_formats(formats):
+                content = render(alone(draw(), panel), format, cropped=True)
+                files.write_file(directory / f"{name}-{panel}.{format}", content)
 
 
 def write_picture(directory: Path, name: str, figure: Figure, formats: Sequence[str]) -> list[Path]:

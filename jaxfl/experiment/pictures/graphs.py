@@ -57,20 +57,23 @@ def draw_graph(graph: Graph, clients: Clients, title: str) -> Figure:
     Args:
       graph: of a round.
       clients: of `pictures.clients.clients_of`.
-      title: of the picture, see `tables.heading.graph_title`.
+      title: of the picture, see `tables.heading.graph_title`; none if empty.
     """
     order = clients.sort(graph.ids)
     ids = graph.ids[order]
     figure = Figure(figsize=(10.8, 0.3 + 4.7 * len(graph.weights)), layout="constrained")
     rows = figure.subplots(len(graph.weights), 2, squeeze=False)
     for (matrix, network), (part, weights) in zip(rows, graph.by_part.items(), strict=True):
+        matrix.set_label("matrix")
+        network.set_label("network")
         name = f"mixing weights of {part}" if part else "mixing weights"
         _draw_matrix(matrix, weights, order, graph.ids, clients, name)
         if len(ids) <= CROWD:
             draw_network(network, weights[np.ix_(order, order)], ids, clients)
         else:
             draw_network_of_groups(network, weights, order, graph.ids, clients)
-    figure.suptitle(literal(title), fontsize=9)
+    if title:
+        figure.suptitle(literal(title), fontsize=9)
     return figure
 
 

@@ -27,7 +27,7 @@ def draw_partition(source: Source, parts: Parts, title: str) -> Figure:
     Args:
       source: the data set.
       parts: rows of its training set for each client.
-      title: of the picture, see `tables.heading.data_line`.
+      title: of the picture, see `tables.heading.data_line`; none if empty.
     """
     counts = label_counts(source, parts)
     order = group_order(counts)
@@ -36,6 +36,8 @@ def draw_partition(source: Source, parts: Parts, title: str) -> Figure:
     given = client_names(source, parts)
     names = [literal(shorten(given[one], LONGEST)) if given else str(one) for one in order]
     figure, (panel, bars) = canvas(2, width=5.5, height=4.4)
+    panel.set_label("labels")
+    bars.set_label("examples")
     if clients <= DISCS:
         _draw_discs(panel, counts)
         bars.bar(range(clients), counts.sum(axis=1), color="0.6")
@@ -68,7 +70,8 @@ def draw_partition(source: Source, parts: Parts, title: str) -> Figure:
         if clients <= MANY:
             upright = clients > 20 or any(len(name) > 4 for name in names)
             axis.set_xticks(range(clients), names, fontsize=8, rotation=90 if upright else 0)
-    figure.suptitle(literal(title), fontsize=9)
+    if title:
+        figure.suptitle(literal(title), fontsize=9)
     return figure
 
 

@@ -123,7 +123,7 @@ def audit(
     train, val = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (federation.train, federation.val)
     )
-    examples = (train.x, train.y, val.x, val.y)
+    examples = (train.x, train.y, val.x, val.y, train.weight, val.weight)
     masks = (train.mask, val.mask)
 
     def halves(state: State) -> tuple[PyTree, tuple]:
@@ -133,12 +133,12 @@ def audit(
         return state.clients.memory, (state.server, state.clients.record)
 
     def begin(examples, key, masks):
-        return halves(algorithm.init(key, Dataset(examples[0], examples[1], masks[0])))
+        return halves(algorithm.init(key, Dataset(examples[0], examples[1], masks[0], examples[4])))
 
     def proceed(examples, clients, key, masks, server):
         ids = jnp.arange(masks[0].shape[0])
-        train = Dataset(examples[0], examples[1], masks[0])
-        val = Dataset(examples[2], examples[3], masks[1])
+        train = Dataset(examples[0], examples[1], masks[0], examples[4])
+        val = Dataset(examples[2], examples[3], masks[1], examples[5])
         cohort = Cohort(ids, train, val, round=0)
         clients = clients if wire is None else Clients(clients, server[1])
         state, _ = algorithm.round(key, State(clients, server[0]), cohort)

@@ -104,13 +104,16 @@ class Privacy(TypedDict):
     assumes: list[str]
 
 
-def claim(exposure: Exposure, ids: list[np.ndarray], clients: int) -> Privacy:
+def claim(
+    exposure: Exposure, ids: list[np.ndarray], clients: int, *, stops: bool = False
+) -> Privacy:
     """What may be said of a run: `privacy` of `summary.json`.
 
     Args:
       exposure: of its clients.
       ids: of the clients of each round, in pieces [S, L, M].
       clients: C.
+      stops: whether scores on validation data, which nothing hides, end the run (`--stop-after`).
     """
     unit, clip, noise, delta = exposure.protection
     example = unit == "example"
@@ -121,6 +124,11 @@ def claim(exposure: Exposure, ids: list[np.ndarray], clients: int) -> Privacy:
     bound, assumes = None, [EXAMPLE if example else CLIENT, PLAIN, SAID]
     if noise == 0:
         assumes = ["no guarantee: clipping without noise hides nothing"]
+    elif stops:
+        assumes = [
+            "no guarantee: when the run ends depends on scores on validation data, to which no "
+            "noise is added"
+        ]
     elif not exposure.sealed:
         channel = (
             "its noised training"

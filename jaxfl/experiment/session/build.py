@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, cast
 
 import jax
@@ -45,7 +46,9 @@ from jaxfl.experiment.session.availability import (
     make_participation,
 )
 from jaxfl.experiment.session.clients import Data, malicious, true_groups, unseen
-from jaxfl.experiment.session.seeds import Seeds
+from jaxfl.experiment.session.initial import begin_from
+from jaxfl.experiment.session.seeds import Seeds, seeds_of
+from jaxfl.experiment.session.stopping import check_stopping
 from jaxfl.experiment.store.inputs import digest_inputs
 from jaxfl.experiment.store.records import Digests
 from jaxfl.models import MODELS
@@ -60,8 +63,9 @@ from jaxfl.uplink import Compression, attack, chain, defence_links, gaussian, qu
 PIXELS = {"unit": (1.0, 0.0), "centred": (0.5, 0.5)}
 
 
-# Numbers in all test predictions together, at most: one GiB.
-TOGETHER = 2**28
+# Numbers in all test predictions together, at most. With two labels or more an example these are
+# 2^24 examples, up to which sums of float32 count exactly.
+TOGETHER = 2**25
 
 
 @dataclass(frozen=True)
@@ -89,8 +93,8 @@ class Built:
 
     @property
     def seeds(self) -> Seeds:
-        """The seeds of the run."""
-        return Seeds(self.config.seed, self.config.seeds)
+        """The seeds and folds of the run."""
+        return seeds_of(self.config)
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -146,9 +150,10 @@ class Built:
 
     @cached_property
     def groups(self) -> list[np.ndarray | None]:
-        """The true groups of the clients [C] in each seed, None where all clients differ."""
-        places = range(self.seeds.count)
-        return [true_groups(self.config, self.data.source, place) for place in places]
+        """The true groups of the clients [C] in each seed and fold, None where all differ."""
+        places = range(self.config.seeds)
+        each = [true_groups(self.config, self.data.source, place) for place in places]
+        return [groups for groups in each for _ in range(self.config.folds)]
 
     def with_hyper(self, **hyper: Any) -> Algorithm:
         """The algorithm with other hyper-parameters, which may be traced."""
@@ -173,12 +178,15 @@ def build(resolved: Resolved[Config], data: Data) -> Built:
     """
     config = resolved.config
     task = make_task(config, data.source)
+    if config.init is not None:
+        task = begin_from(task, config.algorithm, Path(config.init))
     algorithm = ALGORITHMS[config.algorithm](task, **config.hyper)
-    first = Seeds(config.seed, config.seeds).one(data.federation)
+    first = seeds_of(config).one(data.federation)
     jax.eval_shape(partial(rehearse, algorithm), jax.random.key(0), first)
     if "accept" in config.defend:
         check_acceptance(config, first)
     check_top_edges(config)
+    check_stopping(config, first.val.mask, ~(malicious(config) | unseen(config)))
     seen = np.flatnonzero(~unseen(config))
     timing = make_timing(config, seen)
     check_late(config.arrivals, config.algorithm)
@@ -251,7 +259,7 @@ def make_model(name: str, source: Source) -> nn.Module:
     """The model by name, for the targets of the data and the names that it embeds."""
     names: dict[str, Any] = {"vocabulary": source.vocabulary} if source.vocabulary else {}
     make: Callable[..., nn.Module] = MODELS[name]
-    return make(source.classes or 1, **names)
+    return make(source.outputs, **names)
 
 
 def make_timing(setting: Setting, seen: np.ndarray) -> Timing | None:

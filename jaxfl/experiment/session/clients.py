@@ -18,6 +18,7 @@ from jaxfl.data import (
     CONCEPTS,
     PARTITIONS,
     Source,
+    balance_classes,
     concept_of,
     describe_groups,
     describe_partition,
@@ -31,17 +32,17 @@ from jaxfl.experiment.config import DataOptions, Resolved, Setting, devices_of
 from jaxfl.experiment.config.fields import seed_of_data
 from jaxfl.experiment.config.hints import value_of
 from jaxfl.experiment.config.rules import count_unseen
-from jaxfl.experiment.session.seeds import Seeds
+from jaxfl.experiment.session.seeds import seeds_of
 from jaxfl.experiment.session.stored_data import digest_stored, open_stored, outline
 from jaxfl.experiment.store.manifest import digest_arrays
 from jaxfl.simulation import mesh
 from jaxfl.simulation.on_disk import StoredFederation
 from jaxfl.uplink import FLIPPED, malicious_clients
 
-ONE_GROUP = ("iid", "quantity")  # partitions whose clients are samples of one population
-
-
-OF_LABEL_SETS = ("pathological", "unbalanced_pathological", "labels", "nodes")  # of a set of labels
+# Partitions whose clients are samples of one population, and those whose clients hold a set of
+# labels.
+ONE_GROUP = ("iid", "quantity")
+OF_LABEL_SETS = ("pathological", "unbalanced_pathological", "labels", "nodes", "superclasses")
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Data:
 
     source: Source
     parts: list[Parts]  # of each seed
-    # [C, ...], or [seeds, C, ...] if there are several; without examples if they lie on disk
+    # [C, ...], or [S, C, ...] of several seeds or folds; without examples if they lie on disk
     federation: Federation
     stored: StoredFederation | None = None
 
@@ -61,7 +62,7 @@ class Data:
 
 
 def gather(resolved: Resolved) -> Data:
-    """Splits the data set among the clients, for each seed, and puts it on the devices.
+    """Splits the data set among the clients, for each seed and fold; puts it on the devices.
 
     Raises:
       InputError: the setting does not fit the data.
@@ -74,21 +75,20 @@ def gather(resolved: Resolved) -> Data:
     setting, source = resolved.config, resolved.source
     # Before programs are compiled, which takes some processes longer than others.
     mesh.connect(devices_of(setting))
-    seeds = Seeds(setting.seed, setting.seeds)
-    parts = [assign(setting, source, place) for place in range(seeds.count)]
+    parts = [assign(setting, source, place) for place in range(setting.seeds)]
 
     def make() -> Federation:
         federation = make_federation(source, parts, setting)
         if setting.attack in FLIPPED:
             federation = flip_labels(federation, malicious(setting), source.classes)
-        return federation
+        return federation if setting.class_weight is None else balance_classes(federation)
 
     if setting.store is not None:
         stored = open_stored(Path(setting.store), origin_of(setting, source), make)
         return Data(source, parts, outline(stored), stored)
     federation = make()
     with jax.set_mesh(mesh.make_mesh(devices_of(setting))):
-        return Data(source, parts, mesh.place(federation, axis=seeds.client_axis))
+        return Data(source, parts, mesh.place(federation, axis=seeds_of(setting).client_axis))
 
 
 def assign(options: DataOptions, source: Source, place: int = 0) -> Parts:
@@ -112,6 +112,8 @@ def divide(options: DataOptions, source: Source, place: int = 0) -> Parts:
     arguments = {name: getattr(options, name) for name in names}
     if "names" in parameters and options.partition in OWNED:
         arguments["names"] = source.owner_names
+    if "superclass_of" in parameters:
+        arguments["superclass_of"] = source.superclasses
     return partition(by, options.clients, seed_of_data(options, place), **arguments)
 
 
@@ -196,10 +198,15 @@ def origin_of(setting: Setting, source: Source) -> dict[str, Any]:
     names = [field.name for field in dataclasses.fields(DataOptions) if field.name != "data_dir"]
     if setting.attack in FLIPPED:
         names += ["attack", "attack_ratio", "attack_seed", "malicious"]
+    if setting.class_weight is not None:
+        names += ["class_weight"]
     options = {name: getattr(setting, name) for name in names} | {"seed": seed_of_data(setting)}
     arrays = [source.x_train, source.y_train, source.x_test, source.y_test]
+    arrays += [source.weights, source.weights_test]
+    # An earlier version knew no other split, and none but one; clients on disk have no folds.
+    del options["folds"]
     if options["split"] is None:
-        del options["split"]  # an earlier version knew no other
+        del options["split"]
     return {name: list(v) if isinstance(v, tuple) else v for name, v in options.items()} | {
         "examples": digest_arrays([x for x in arrays if x is not None])
     }
@@ -223,19 +230,23 @@ def flip_labels(federation: Federation, malicious: Array | np.ndarray, classes: 
 
 
 def make_federation(source: Source, parts: list[Parts], options: DataOptions) -> Federation:
-    """The federation of one seed, or those of several padded alike and stacked [seeds, C, ...].
+    """The federation of one seed, or those of several padded alike and stacked [S, C, ...].
 
-    The seeds share their training examples, unless a concept changes them or most are left out.
+    The folds of a seed follow each other. All share their training examples, unless a concept
+    changes them or most are left out.
     """
     names = ("val", "own", "test", "feedback", "split")
     arguments = {name: getattr(options, name) for name in names}
-    if options.concept is None and len(parts) > 1:
+    splits: list[tuple[int, int] | None] = [(fold, options.folds) for fold in range(options.folds)]
+    if options.folds == 1:
+        splits = [None]
+    if options.concept is None and len(parts) * len(splits) > 1:
         # One array, which the federations of all seeds share.
         source = source._replace(x_train=jax.device_put(source.x_train))
     each = []
     for place, part in enumerate(parts):
         concept = make_concept(options, source, place)
-        each.append(federate(source, part, **arguments, concept=concept))
+        each += [federate(source, part, **arguments, concept=concept, fold=x) for x in splits]
 
     def stack_seeds(*leaves: Array | Ragged) -> Array | Ragged:
         ragged = [x for x in leaves if isinstance(x, Ragged)]

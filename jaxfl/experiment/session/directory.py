@@ -1,20 +1,25 @@
 """What a run writes into its directory when it begins and when it is finished."""
 
 import dataclasses
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jaxfl.experiment.config import load_config, to_json
+from jaxfl.experiment.config import Config, load_config, to_json
 from jaxfl.experiment.session.build import Built
 from jaxfl.experiment.session.history import History
 from jaxfl.experiment.session.models import FILE as MODELS_FILE
+from jaxfl.experiment.session.models import lost_snapshots
 from jaxfl.experiment.store import files, graph_file, npz
 from jaxfl.experiment.store.records import Digests
 from jaxfl.experiment.tables.heading import data_line, graph_title, setting_line
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from jaxfl.experiment.pictures.clients import Clients
 
 FRAMES = 40  # at most, of a picture that moves
@@ -30,12 +35,11 @@ def begin(directory: Path, built: Built, digests: Digests, overwrite: bool) -> N
       digests: of what it reads.
       overwrite: replace a run that the directory holds.
     """
-    from jaxfl.experiment.pictures.drawing import write_picture
     from jaxfl.experiment.pictures.partition import draw_partition
 
     files.create(directory, files.EVERYTHING, overwrite)
-    figure = draw_partition(built.data.source, built.data.parts[0], data_line(built.config))
-    write_picture(directory, "partition", figure, built.config.format)
+    draw = partial(draw_partition, built.data.source, built.data.parts[0])
+    _draw(directory, "partition", draw, data_line(built.config), built.config)
     files.write_json(directory / files.INPUTS, digests)
     # From now on the run can be resumed.
     files.write_file(directory / "config.json", to_json(built.config))
@@ -66,6 +70,8 @@ def vanished_files(directory: Path, history: History, checkpoints: list[Path]) -
     candidates = [directory / "config.json", *checkpoints[-history.config.keep :]]
     losses = [path for path in candidates if not path.exists()]
     losses += history.archive.lost()
+    every = history.config.keep_models_every
+    losses += lost_snapshots(directory, every, history.lines[-1]["round"])
     # In whatever format, for a run that goes on may have another one than when it began.
     partitions = [directory / name for name in files.RUN_FILES if name.startswith("partition.")]
     if not any(path.exists() for path in partitions):
@@ -85,18 +91,40 @@ def finish(
 ) -> None:
     """Closes the directory of a run: its arrays, models, pictures and, last, the summary."""
     from jaxfl.experiment.pictures.curves import draw_curves
-    from jaxfl.experiment.pictures.drawing import write_picture
 
     config = built.config
     files.write_npz(directory / "clients.npz", history.clients())
     title = f"{config.name}: {setting_line([config])}"
-    curves = draw_curves(history.lines, history.measure, title=title, algorithm=config.algorithm)
-    write_picture(directory, "curves", curves, config.format)
+
+    def draw(title: str) -> "Figure":
+        curves = (history.lines, history.measure)
+        return draw_curves(*curves, title=title, algorithm=config.algorithm)
+
+    _draw(directory, "curves", draw, title, config)
     if models:
         files.write_npz(directory / MODELS_FILE, models, compressed=False)
     if not history.archive.lost():
         _write_weights(directory, built, history)
     files.write_json(directory / "summary.json", history.summary(compile_seconds))
+
+
+def _draw(
+    directory: Path, name: str, draw: Callable[[str], "Figure"], title: str, config: Config
+) -> None:
+    """Writes a picture of a run, and its panels if they are asked for.
+
+    Args:
+      directory: of the run.
+      name: of the picture.
+      draw: makes it with a title.
+      title: of the picture, which the config may leave out.
+      config: of the run.
+    """
+    from jaxfl.experiment.pictures.drawing import write_panels, write_picture
+
+    write_picture(directory, name, draw(title if config.title else ""), config.format)
+    if config.panels:
+        write_panels(directory, name, partial(draw, ""), config.format)
 
 
 def drawn_clients(built: Built) -> "Clients":
@@ -110,7 +138,6 @@ def drawn_clients(built: Built) -> "Clients":
 
 def _write_weights(directory: Path, built: Built, history: History) -> None:
     """Writes the mixing weights of a run, and pictures of them, if it has any."""
-    from jaxfl.experiment.pictures.drawing import write_picture
     from jaxfl.experiment.pictures.graphs import Graph, draw_graph
 
     config = built.config
@@ -119,8 +146,9 @@ def _write_weights(directory: Path, built: Built, history: History) -> None:
         return
     npz.write_parts(directory / graph_file.FILE, graph)
     clients = drawn_clients(built)
-    figure = draw_graph(Graph(*last), clients, graph_title(config))
-    write_picture(directory, "graph", figure, config.format)
+    draw = partial(draw_graph, Graph(*last), clients)
+    title = graph_title(config, history.lines[-1]["round"])
+    _draw(directory, "graph", draw, title, config)
     if "gif" in config.format and (stored := graph_file.open_graph(directory)) is not None:
         _write_rounds(directory / "graph.gif", built, stored, clients)
 
@@ -132,13 +160,14 @@ def _write_rounds(
     from jaxfl.experiment.pictures.drawing import gif
     from jaxfl.experiment.pictures.graphs import Graph, draw_graph, evenly_spaced
 
+    config = built.config
     places = evenly_spaced(len(graph.ids), FRAMES)
     by_name = zip(*(graph.weights(name, places) for name in graph.names), strict=True)
     frames = [
         draw_graph(
             Graph(dict(zip(graph.names, matrices, strict=True)), graph.ids[place]),
             clients,
-            graph_title(built.config, int(graph.rounds[place])),
+            graph_title(config, int(graph.rounds[place])) if config.title else "",
         )
         for place, matrices in zip(places, by_name, strict=True)
     ]

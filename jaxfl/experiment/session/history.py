@@ -9,24 +9,34 @@ from pathlib import Path
 
 import jax
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core import tree
 from jaxfl.core.errors import check
 from jaxfl.core.facts import facts_of
+from jaxfl.core.types import Federation
 from jaxfl.core.version import VERSION
 from jaxfl.experiment.privacy.guarantee import claim
 from jaxfl.experiment.session.availability import time_of
 from jaxfl.experiment.session.build import Built
-from jaxfl.experiment.session.lines import make_line, number_or_null, scores_by_metric
+from jaxfl.experiment.session.lines import (
+    ByMetric,
+    make_line,
+    number_or_null,
+    scores_by_metric,
+    share_with_one_label,
+    statistics_by_metric,
+)
 from jaxfl.experiment.session.model_inputs import inputs_of
 from jaxfl.experiment.session.program import Record
+from jaxfl.experiment.session.stopping import find_stop
 from jaxfl.experiment.store import npz
 from jaxfl.experiment.store.archive import IDS, LINES, Archive
 from jaxfl.experiment.store.graph_file import WEIGHTS
 from jaxfl.experiment.store.npz import Member
 from jaxfl.experiment.store.records import (
+    FurtherScores,
     FurtherSummary,
     GraphMeasures,
     Line,
@@ -36,10 +46,11 @@ from jaxfl.experiment.store.records import (
 )
 from jaxfl.graphs.measures import measure_graph, spectral_gap
 from jaxfl.simulation import mesh
-from jaxfl.simulation.evaluate import Stage
+from jaxfl.simulation.evaluate import Evaluation, Stage
 from jaxfl.simulation.statistics import (
     SeedStatistics,
     StageStatistics,
+    Stopped,
     each_seed,
     over_seeds,
     select_on_val,
@@ -72,10 +83,11 @@ class History:
         self.devices = built.devices
         self.metrics = built.metrics
         self.measure = self.metrics[0]
-        # One program, where each operation would be one.
-        sizes = jax.jit(lambda federation: federation.sizes)(built.data.federation)
-        self.sizes: np.ndarray = self.seeds.with_axis(mesh.fetch(sizes))  # [S, C]
+        sizes, validates = self.seeds.with_axis(mesh.fetch(_sizes(built.data.federation)))
+        self.sizes: np.ndarray = sizes  # [S, C]
+        self.validates: np.ndarray = validates  # which clients have validation examples [S, C]
         self.lines: list[Line] = []
+        self.stopped: Stopped | None = None  # by `--stop-after`, after the last line
         after = built.config.score_after
         self.stages: tuple[Stage, ...] = ("deployed",) if after == "none" else ("deployed", after)
         self.scores: dict[str, list[np.ndarray]] = {
@@ -90,6 +102,8 @@ class History:
             self.sent |= {"reported": 0, "lost": 0}
         # client -> rounds that it was left out of, over all seeds
         self.diverged: Counter[int] = Counter()
+        # by metric, the statistics of the constant predictors
+        self.constant: dict[str, FurtherScores] = {}
         self.recent: set[int] = set()  # clients that were left out since the last line
 
     def _array(self, stage: Stage, part: str, metric: str) -> str:
@@ -111,12 +125,29 @@ class History:
         if self.timing is not None:
             self.elapsed = self.timing.after(record.ids, self.elapsed, record.round)
         line, scores = self._evaluate(record)
+        self._look_for_stop()
         if mesh.is_main_process():
             arrays = {IDS: record.ids} | {name: row[:, None] for name, row in scores.items()}
             if line is not None:
                 arrays[LINES] = np.array([json.dumps(line)], bytes)
             self.archive.add(record.round, arrays, _weights_by_name(record.info.weights))
         return line
+
+    @property
+    def validation(self) -> np.ndarray:
+        """The validation scores of the deployed models of the clients that count [E, S, C]."""
+        scores = np.stack(self.scores[self._array("deployed", "val", self.measure)])
+        return scores[..., ~self.unseen]
+
+    def _look_for_stop(self) -> None:
+        """Says in `stopped` whether the run ends with its last line."""
+        if self.config.stop_after is None or not self.lines:
+            return
+        rounds = [line["round"] for line in self.lines]
+        self.stopped = find_stop(self.validation, rounds, self.config.stop_after)
+        if self.stopped is not None:
+            # The weights of the last round are always kept.
+            self.archive.rounds = self.stopped["round"]
 
     def _evaluate(self, record: Record) -> tuple[Line | None, dict[str, np.ndarray]]:
         """The line of a record, None without an evaluation, and its scores [S, C] by name."""
@@ -133,16 +164,12 @@ class History:
                     name = self._array(stage, part, metric)
                     self.scores[name].append(row)
                     rows[name] = row
-        statistics = make_line(
-            record,
-            by_name,
-            self.sizes,
-            self.unseen,
-            self.malicious,
-            self._traffic(),
-            tells_undefined=bool(self.config.metric),
-        )
-        line: Line = {**statistics, **time_of(self.timing, self.elapsed)}
+        scored = make_line(record, self._statistics(record.evaluated, by_name), self._traffic())
+        line: Line = {**scored, **time_of(self.timing, self.elapsed)}
+        counted = ~self.malicious & ~self.unseen
+        share = share_with_one_label(record.evaluation, record.evaluated, counted)
+        if share is not None:
+            line["one_label"] = share
         if facts_of(ALGORITHMS[self.config.algorithm]).tells_gap:
             gap = np.mean([spectral_gap(weights[-1]) for weights in record.info.weights])
             line["metrics"] = line.get("metrics", {}) | {"spectral_gap": number_or_null(gap)}
@@ -153,6 +180,34 @@ class History:
         self.recent = set()
         self.lines.append(line)
         return line, rows
+
+    def _statistics(self, evaluated: np.ndarray, scores: ByMetric) -> dict[str, FurtherScores]:
+        return statistics_by_metric(
+            evaluated,
+            scores,
+            self.sizes,
+            self.unseen,
+            self.malicious,
+            tells_undefined=bool(self.config.metric),
+        )
+
+    def add_constant(self, evaluation: Evaluation, evaluated: np.ndarray) -> None:
+        """Takes in the scores of the constant predictors, of the clients evaluated [S, E]."""
+        malicious = self.malicious[evaluated]
+        scores = scores_by_metric(evaluation, self.metrics, malicious)
+        self.constant = self._statistics(evaluated, scores)
+
+    def without_validation_score(self, evaluated: np.ndarray) -> np.ndarray:
+        """Ids of clients with validation examples and without a score on them.
+
+        Args:
+          evaluated: ids of the clients that were evaluated last [S, E].
+        """
+        if not self.lines:
+            return np.zeros(0, int)
+        val = self.scores[self._array("deployed", "val", self.measure)][-1]
+        lacking = np.isnan(val) & self.validates & ~self.malicious & ~self.unseen
+        return np.unique(evaluated[np.take_along_axis(lacking, evaluated, axis=1)])
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What a checkpoint keeps beside the pieces of the archive; see `restore`."""
@@ -186,6 +241,7 @@ class History:
                 self.lines += [json.loads(line) for line in piece[LINES]]
                 for name, rows in self.scores.items():
                     rows += [*piece[name].swapaxes(0, 1)]
+        self._look_for_stop()
 
     def clients(self) -> dict[str, np.ndarray]:
         """Arrays of `clients.npz`: scores [E, C], with several seeds [S, E, C]."""
@@ -214,7 +270,7 @@ class History:
             members[name] = Member(seeds.shape(numbers.size, *shape), dtype, matrices(name))
         ids = np.concatenate(self.ids, axis=1)[:, numbers - 1]
         members[IDS] = npz.whole(seeds.without_axis(ids))
-        if numbers.size < self.config.rounds:
+        if numbers.size < self.lines[-1]["round"]:
             members["rounds"] = npz.whole(numbers)
         return members
 
@@ -246,10 +302,16 @@ class History:
             "devices": self.devices,
             "versions": versions(),
         }
+        if self.stopped is not None:
+            summary["stopped"] = self.stopped
         if self.names:
             summary["clients"] = list(self.names)
         if "unseen" in last:
             summary["unseen"] = last["unseen"]
+        if "one_label" in last:
+            summary["one_label"] = last["one_label"]
+        if self.constant:
+            summary["constant"] = self.constant[self.measure]
         if "scores" in last:
             summary["scores"] = {}
             for metric, scores in last["scores"].items():
@@ -259,11 +321,18 @@ class History:
                 }
                 if "unseen" in scores:
                     further["unseen"] = scores["unseen"]
+                if metric in self.constant:
+                    further["constant"] = self.constant[metric]
                 summary["scores"][metric] = further
         if "graph" in last:
             summary["graph"] = last["graph"]
         if self.exposure is not None:
-            summary["privacy"] = claim(self.exposure, self.ids, self.malicious.size)
+            summary["privacy"] = claim(
+                self.exposure,
+                self.ids,
+                self.malicious.size,
+                stops=self.config.stop_after is not None,
+            )
         return summary
 
     def _selected_on_val(self, metric: str) -> SeedStatistics:
@@ -307,6 +376,12 @@ class History:
         means = {way: round(total / len(self.sizes)) for way, total in self.sent.items()}
         uploads = sum(ids[0].size for ids in self.ids)
         return Traffic(**means, up_bytes=4 * means["up"] + self.excess * uploads)
+
+
+@jax.jit
+def _sizes(federation: Federation) -> tuple[Array, Array]:
+    """Examples of each client, and whether it has validation examples, in one program."""
+    return federation.sizes, (federation.val.mask > 0).any(axis=-1)
 
 
 def versions() -> dict[str, str]:

@@ -44,7 +44,7 @@ def scores_by_metric(
 
 
 def score_statistics(
-    record: Record,
+    evaluated: np.ndarray,
     stages: Mapping[Stage, Scores],
     sizes: np.ndarray,
     counted: np.ndarray,
@@ -55,7 +55,7 @@ def score_statistics(
     """The statistics of an evaluation by one metric.
 
     Args:
-      record: of the evaluation.
+      evaluated: ids of the clients evaluated [S, E].
       stages: the scores by stage.
       sizes: examples of each client [S, C].
       counted: the clients whose scores count [C].
@@ -64,7 +64,7 @@ def score_statistics(
       pooled: whether these are the clients whose predictions together have a score.
     """
     seeds = []
-    for seed, ids in enumerate(record.evaluated):
+    for seed, ids in enumerate(evaluated):
         statistics: dict[str, Statistics] = {}
         for stage, scores in stages.items():
             each = np.where(counted[ids], scores.test[seed], np.nan)
@@ -81,61 +81,82 @@ def score_statistics(
     return over_seeds(seeds)
 
 
-def make_line(
-    record: Record,
+def statistics_by_metric(
+    evaluated: np.ndarray,
     scores: ByMetric,
     sizes: np.ndarray,
     unseen: np.ndarray,
     malicious: np.ndarray,
-    sent: Traffic,
     *,
     tells_undefined: bool,
-) -> Line:
+) -> dict[str, FurtherScores]:
+    """The statistics of an evaluation by each metric.
+
+    Args:
+      evaluated: ids of the clients evaluated [S, E].
+      scores: of these clients.
+      sizes: examples of each client [S, C].
+      unseen: clients that take part in no round [C]; their scores stand apart.
+      malicious: clients whose scores do not count [C].
+      tells_undefined: see `score_statistics`.
+    """
+    by_name = {}
+    of_clients = partial(score_statistics, evaluated, tells_undefined=tells_undefined)
+    for name, stages in scores.items():
+        seen = of_clients(stages, sizes, ~unseen & ~malicious, pooled=True)
+        statistics: FurtherScores = {**seen}
+        if unseen.any():
+            statistics["unseen"] = of_clients(stages, sizes, unseen & ~malicious)
+        by_name[name] = statistics
+    return by_name
+
+
+def make_line(record: Record, statistics: dict[str, FurtherScores], sent: Traffic) -> Line:
     """One line of `metrics.jsonl`.
 
     Args:
       record: of the evaluation.
-      scores: of the record, the first metric first.
-      sizes: examples of each client [S, C].
-      unseen: clients that take part in no round [C]; their scores stand apart.
-      malicious: clients whose scores do not count [C].
+      statistics: of its scores by each metric, the first one first.
       sent: since round 0.
-      tells_undefined: see `score_statistics`.
     """
     metrics = {
         name: number_or_null(np.asarray(values)[:, -1].mean())
         for name, values in record.info.metrics.items()
     }
-    first, *others = scores
-    of_clients = partial(score_statistics, record, tells_undefined=tells_undefined)
-
-    def of_seen(name: str) -> SeedStatistics:
-        counted = ~unseen & ~malicious
-        return of_clients(scores[name], sizes, counted, pooled=True)
-
-    def of_unseen(name: str) -> SeedStatistics:
-        counted = unseen & ~malicious
-        return of_clients(scores[name], sizes, counted)
-
+    first, *others = statistics
     line: Line = {
         "round": record.round,
         "seconds": round(record.seconds, 3),
         "loss": _mean_of_finite(np.asarray(record.info.loss)[:, -1]),
-        **of_seen(first),
+        **statistics[first],
         **sent,
     }
-    if unseen.any():
-        line["unseen"] = of_unseen(first)
     if others:
-        line["scores"] = {}
-        for name in others:
-            further: FurtherScores = {**of_seen(name)}
-            if unseen.any():
-                further["unseen"] = of_unseen(name)
-            line["scores"][name] = further
+        line["scores"] = {name: statistics[name] for name in others}
     if metrics:
         line["metrics"] = metrics
     return line
+
+
+def share_with_one_label(
+    evaluation: Evaluation, evaluated: np.ndarray, counted: np.ndarray
+) -> float | None:
+    """The share of the clients whose deployed model predicts one label, mean over the seeds.
+
+    Args:
+      evaluation: of a record [S, E].
+      evaluated: ids of the clients evaluated [S, E].
+      counted: the clients whose scores count [C].
+
+    Returns:
+      None if no client has test examples of several labels.
+    """
+    labels = evaluation.deployed.one_label
+    if labels is None:
+        return None
+    seeds = [row[counted[ids]] for row, ids in zip(labels, evaluated, strict=True)]
+    shares = [float(np.nanmean(row)) for row in seeds if not np.isnan(row).all()]
+    return sum(shares) / len(shares) if shares else None
 
 
 def number_or_null(value: float | np.floating) -> float | None:

@@ -1,11 +1,10 @@
 """A finished run, read from its directory: what was scored, who learned from whom, the models."""
 
 import os
-from collections.abc import Mapping
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
 
 import jax
 import numpy as np
@@ -13,19 +12,25 @@ import numpy as np
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import InputError, check, did_you_mean
 from jaxfl.core.ragged import is_ragged
-from jaxfl.core.types import Algorithm, Dataset, Params, Pool
+from jaxfl.core.types import Algorithm, Dataset, Federation, Params
 from jaxfl.data.table.schema import Schema, from_json
 from jaxfl.experiment.config import Config, load_config, resolve
 from jaxfl.experiment.session.build import make_task
+from jaxfl.experiment.session.calibration import (
+    check_calibration,
+    probabilities,
+    temperature_of,
+)
 from jaxfl.experiment.session.clients import Data, gather
+from jaxfl.experiment.session.examples import Examples, check_data, examples_of
 from jaxfl.experiment.session.model_inputs import check_inputs, source_of
-from jaxfl.experiment.session.models import Which, read_models
-from jaxfl.experiment.session.seeds import Seeds
-from jaxfl.experiment.store.files import INPUTS, read_arrays
+from jaxfl.experiment.session.models import Models, read_models, snapshots
+from jaxfl.experiment.session.seeds import seeds_of
+from jaxfl.experiment.store.files import read_arrays
+from jaxfl.experiment.store.finished import numbers_of
 from jaxfl.experiment.store.records import (
     Inputs,
     Summary,
-    read_digests,
     read_lines,
     read_summary,
 )
@@ -87,7 +92,7 @@ class FinishedRun:
         They are those of `metrics.jsonl`, where `deployed_mean` is `mean` in `deployed`; null is
         NaN. `pandas.DataFrame(run.metrics)` is a table of them.
         """
-        lines = [_flat(line) for line in read_lines(self.directory / "metrics.jsonl")]
+        lines = [numbers_of(line) for line in read_lines(self.directory / "metrics.jsonl")]
         names = dict.fromkeys(name for line in lines for name in line)
         return {name: np.array([line.get(name, np.nan) for line in lines]) for name in names}
 
@@ -134,6 +139,22 @@ class FinishedRun:
         return read_models(self.directory, "best")
 
     @property
+    def model_rounds(self) -> list[int]:
+        """The rounds of `models_after`: those that `--keep-models-every` has kept."""
+        return snapshots(self.directory)
+
+    def models_after(self, number: int) -> Params:
+        """The models that the clients deployed after a round [C, ...], or [S, C, ...].
+
+        Args:
+          number: one of `model_rounds`.
+
+        Raises:
+          InputError: the run has kept none of this round.
+        """
+        return read_models(self.directory, number)
+
+    @property
     def names(self) -> list[str]:
         """The names of the clients, in the order of their ids; none if they have no names."""
         names = self.summary.get("clients", [])
@@ -169,25 +190,32 @@ class FinishedRun:
         return self.names.index(client) if is_name else int(client)
 
     def scores(
-        self, client: int | str, x: np.ndarray, *, which: Which = "last", seed: int | None = None
+        self,
+        client: int | str,
+        x: np.ndarray,
+        *,
+        which: Models = "last",
+        seed: int | None = None,
+        fold: int | None = None,
     ) -> np.ndarray:
         """What the model of a client says of the inputs: logits [B, classes], or numbers [B, 1].
 
         Args:
           client: its id, from 0, or its name.
           x: inputs [B, ...] as the data set of the run has them, before any scaling.
-          which: the models of the last round, or those with the best validation scores.
+          which: the models of the last round, those with the best validation scores, or those of
+            a round of `model_rounds`.
           seed: of the run, if it has several; the first if not given.
+          fold: whose model has not seen the k-th part of the client's examples, from 0; the first
+            if not given.
 
         Raises:
-          InputError: there is no such client or seed, the inputs do not fit, or the run has kept no
-            models.
+          InputError: there is no such client, seed or fold, the inputs do not fit, or the run has
+            kept no models.
         """
-        models = {"last": lambda: self.models, "best": lambda: self.best_models}
-        check(which in models, f"which is {which!r}: expected one of last, best")
-        place = self._place(self.client_id(client), seed)
+        place = self._place(self.client_id(client), seed, fold)
         x = check_inputs(x, self._inputs)
-        model = jax.tree.map(lambda leaf: leaf[place], models[which]())
+        model = jax.tree.map(lambda leaf: leaf[place], self._models(which))
         if self._algorithm.recall is not None:
             model = self._algorithm.recall(model, self._examples(place))
         return np.asarray(self._apply(model, x))
@@ -197,11 +225,15 @@ class FinishedRun:
         client: int | str,
         x: np.ndarray,
         *,
-        which: Which = "last",
+        which: Models = "last",
         seed: int | None = None,
+        fold: int | None = None,
         proba: bool = False,
+        calibrate: bool = False,
     ) -> np.ndarray:
         """The labels that the model of a client predicts [B], or the numbers if these are targets.
+
+        Several numbers of an example are [B, k, ...], as the data have them.
 
         Other arguments and errors are those of `scores`.
 
@@ -210,35 +242,83 @@ class FinishedRun:
           x: inputs [B, ...].
           which: the models of the last round, or the best.
           seed: of the run.
+          fold: of the run.
           proba: return the probability of each label instead [B, classes]: the softmax of `scores`.
+          calibrate: divide the scores by `temperature` before.
 
         Raises:
-          InputError: as `scores`, or probabilities of numbers are asked for.
+          InputError: as `scores` or `temperature`, or probabilities of numbers are asked for, or
+            calibration without probabilities.
         """
+        check(
+            proba or not calibrate,
+            "calibration changes probabilities and no label: ask for them too (proba, --proba)",
+        )
         check(
             not proba or self._inputs["classes"] > 0,
             f"the targets of {self.directory} are numbers, which have no probabilities: leave out "
             "proba (--proba)",
         )
-        scores = self.scores(client, x, which=which, seed=seed)
+        scores = self.scores(client, x, which=which, seed=seed, fold=fold)
+        if calibrate:
+            scores = scores / self.temperature(client, which=which, seed=seed, fold=fold)
         if proba:
-            exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
-            return exponentials / exponentials.sum(axis=-1, keepdims=True)
-        return scores.argmax(axis=-1) if self._inputs["classes"] else scores[:, 0]
+            return probabilities(scores)
+        if self._inputs["classes"]:
+            return scores.argmax(axis=-1)
+        return scores.reshape(len(scores), *self._inputs.get("target", []))
 
-    def test(self, client: int | str, *, seed: int | None = None) -> Dataset:
+    def temperature(
+        self,
+        client: int | str,
+        *,
+        which: Models = "last",
+        seed: int | None = None,
+        fold: int | None = None,
+    ) -> float:
+        """The temperature that calibrates the model of a client on its validation examples.
+
+        It is 1 where these do not allow it, of which a warning says why, see
+        `calibration.fit_temperature`. The data set of the run must be at hand.
+
+        Args:
+          client: its id, from 0, or its name.
+          which: the models of the last round, or the best.
+          seed: of the run, if it has several; the first if not given.
+          fold: likewise.
+
+        Raises:
+          InputError: as `scores`; the targets are numbers; the data set is not there or has changed
+            since the run; or what validated was the test set.
+        """
+        number = self.client_id(client)
+        key = which, self._place(number, seed, fold)
+        if key not in self._temperatures:
+            check_calibration(self.config, self._inputs, self.directory)
+            x, labels, _ = examples_of(self._federation, "val", key[1])
+            self._temperatures[key] = temperature_of(
+                labels,
+                lambda: self.scores(number, x, which=which, seed=seed, fold=fold),
+                f"client {self.names[number] if self.names else number}",
+            )
+        return self._temperatures[key]
+
+    def test(
+        self, client: int | str, *, seed: int | None = None, fold: int | None = None
+    ) -> Examples:
         """The examples on which a client was tested, from the data set of the run.
 
         Args:
           client: its id, from 0, or its name.
           seed: of the run, if it has several; the first if not given.
+          fold: of the run, if it has several; the first if not given.
 
         Returns:
           NumPy arrays x [n, ...], y [n] and mask [n], the weight of each example in the score.
 
         Raises:
-          InputError: there is no such client or seed, or the data set is not there or has changed
-            since the run.
+          InputError: there is no such client, seed or fold, or the data set is not there or has
+            changed since the run.
 
         Example:
           >>> run = load("runs/digits")
@@ -246,43 +326,64 @@ class FinishedRun:
           >>> x.shape[1:], len(x) == len(y), bool((weight > 0).all())
           ((8, 8, 1), True, True)
         """
-        place = self._place(self.client_id(client), seed)
-        digests = read_digests(self.directory / INPUTS)["data"]
-        check(
-            self._data.digest in digests,
-            f"the data set {self.config.dataset} is not what it was in the run of "
-            f"{self.directory}: its test examples are not known",
-        )
-        check(
-            self._data.stored is None,
-            f"the clients of {self.directory} are on disk: read {self.config.store} with "
-            "jaxfl.simulation.on_disk.open_federation",
-        )
-        test = self._data.federation.test
-        if isinstance(test, Pool):
-            shared = place[:-1]
-            x, y, weight = test.x[shared], test.y[shared], test.mask[place]
-            if test.groups is not None:
-                weight = weight[test.groups[shared]]
-        else:
-            x, y, weight = (leaf[place] for leaf in test)
-        counts = np.asarray(weight) > 0
-        arrays = (np.asarray(array)[counts] for array in (x, y, weight))
-        return Dataset(*cast(Any, arrays))
+        place = self._place(self.client_id(client), seed, fold)
+        return examples_of(self._federation, "test", place)
 
-    def _place(self, client: int, seed: int | None) -> tuple[int, ...]:
+    def train(
+        self, client: int | str, *, seed: int | None = None, fold: int | None = None
+    ) -> Examples:
+        """The examples on which a client was trained, from the data set of the run.
+
+        Arguments and errors are those of `test`.
+
+        Args:
+          client: its id, from 0, or its name.
+          seed: of the run.
+          fold: of the run.
+
+        Returns:
+          NumPy arrays x [n, ...], y [n] and mask [n], all true.
+
+        Raises:
+          InputError: as `test`.
+
+        Example:
+          >>> run = load("runs/digits")
+          >>> x, y, weight = run.train(3)
+          >>> x.shape[1:], len(x) == len(y), bool(weight.all())
+          ((8, 8, 1), True, True)
+        """
+        place = self._place(self.client_id(client), seed, fold)
+        return examples_of(self._federation, "train", place)
+
+    def _place(self, client: int, seed: int | None, fold: int | None) -> tuple[int, ...]:
         """Where a client stands in the arrays of the run, behind an axis of seeds if there is one.
 
         Raises:
-          InputError: there is no such seed.
+          InputError: there is no such seed or fold.
         """
-        seeds = Seeds(self.config.seed, self.config.seeds)
+        seeds = seeds_of(self.config)
         number = seeds.first if seed is None else seed
+        numbers = list(dict.fromkeys(seeds.numbers))
         check(
-            number in seeds.numbers,
-            f"seed is {number}: expected one of {', '.join(map(str, seeds.numbers))}",
+            number in numbers,
+            f"seed is {number}: expected one of {', '.join(map(str, numbers))}",
         )
-        return (number - seeds.first, client) if seeds.count > 1 else (client,)
+        folds = range(seeds.folds)
+        check(
+            fold is None or fold in folds,
+            f"fold is {fold}: expected one of {', '.join(map(str, folds))}",
+        )
+        place = numbers.index(number) * seeds.folds + (fold or 0)
+        return (place, client) if seeds.count > 1 else (client,)
+
+    def _models(self, which: Models) -> Params:
+        """Those that `which` names."""
+        if isinstance(which, int):
+            return self.models_after(which)
+        models = {"last": lambda: self.models, "best": lambda: self.best_models}
+        check(which in models, f"which is {which!r}: expected last, best, or the number of a round")
+        return models[which]()
 
     @property
     def schema(self) -> Schema:
@@ -332,16 +433,35 @@ class FinishedRun:
         return self._data.federation.train
 
     @cached_property
+    def _temperatures(self) -> dict[tuple[Models, tuple[int, ...]], float]:
+        """Those that were asked for."""
+        return {}
+
+    @property
+    def _federation(self) -> Federation:
+        """The clients' data of the run.
+
+        Raises:
+          InputError: see `check_data`.
+        """
+        check_data(self._data, self.directory, self.config)
+        return self._data.federation
+
+    @cached_property
     def _data(self) -> Data:
         return gather(resolve(self.config))
 
 
-def _flat(line: Mapping[str, Any], above: str = "") -> dict[str, float | int]:
-    """The numbers of a line by name; those of each seed and lists of clients are left out."""
-    numbers: dict[str, float | int] = {}
-    for name, value in line.items():
-        if isinstance(value, dict):
-            numbers |= _flat(value, f"{above}{name}_")
-        elif value is None or isinstance(value, int | float):
-            numbers[f"{above}{name}"] = np.nan if value is None else value
-    return numbers
+def client_named(run: FinishedRun, word: str) -> int:
+    """The id of a client by its name, or by its id unless clients have numbers for names.
+
+    Raises:
+      InputError: there is no such client.
+
+    Example:
+      >>> client_named(load("runs/digits"), "3")
+      3
+    """
+    number = re.compile(r"-?\d{1,18}", re.ASCII)
+    is_id = number.fullmatch(word) and not any(map(number.fullmatch, run.names))
+    return run.client_id(int(word) if is_id else word)

@@ -18,6 +18,8 @@ def inputs_of(source: Source) -> Inputs:
         "shift": _json_value(source.shift),
         "vocabulary": list(source.vocabulary),
     }
+    if source.y_train.ndim > 1:
+        inputs["target"] = list(source.y_train.shape[1:])
     if source.class_names:
         inputs["class_names"] = list(source.class_names)
     if source.schema:
@@ -37,7 +39,8 @@ def source_of(inputs: Inputs) -> Source:
         return tuple(value) if isinstance(value, list) else value
 
     x = np.zeros((1, *inputs["shape"]), inputs["dtype"])
-    y = np.zeros(1, np.int32 if inputs["classes"] else np.float32)
+    target = inputs.get("target", [])
+    y = np.zeros((1, *target), np.int32 if inputs["classes"] else np.float32)
     return Source(
         x,
         y,

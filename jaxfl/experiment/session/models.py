@@ -1,7 +1,8 @@
-"""The models that a finished run keeps: written by the run, and read again to predict.
+"""The models that a run keeps: written by the run, and read again to predict.
 
 `models.npz` holds the arrays of the models by name, such as `last/params/Dense_0/kernel` [C, ...],
-with several seeds [S, C, ...]. Nothing of it is pickled.
+with several seeds [S, C, ...]. A snapshot, `snapshots/ROUND.npz`, holds those of another round than
+the last one in the same way. Nothing of it is pickled.
 """
 
 from functools import partial
@@ -17,17 +18,26 @@ from jaxfl.core import tree
 from jaxfl.core.errors import check, warn
 from jaxfl.core.options import checked
 from jaxfl.core.types import Params, State
+from jaxfl.experiment.config import Config
+from jaxfl.experiment.config.paths import MODELS
 from jaxfl.experiment.session.program import Program, Record
 from jaxfl.experiment.session.seeds import Seeds
-from jaxfl.experiment.store.files import read_arrays
+from jaxfl.experiment.store.files import (
+    SNAPSHOTS,
+    make_directory,
+    read_arrays,
+    remove,
+    write_npz,
+)
 from jaxfl.simulation import mesh
 
-FILE = "models.npz"
+FILE = MODELS
 LARGE = 10**9  # bytes of the file beyond which a run says so before it begins
 
 
 # Those of the last round, or of each client those of the evaluation with its best validation score.
 Which = Literal["last", "best"]
+Models = Which | int  # or those after a round that `--keep-models-every` has kept
 
 
 class Best(NamedTuple):
@@ -80,30 +90,108 @@ def _keep_better(seeds: Seeds, best: Best, val: Array, models: Params) -> Best:
 
 def models_of(program: Program, state: State, best: Best) -> dict[str, np.ndarray]:
     """The arrays of `models.npz`; if several processes run together, each must ask for them."""
-    models = {"last": program.deploy(state), "best": best.models}
+    return _arrays({"last": program.deploy(state), "best": best.models})
+
+
+def _arrays(models: Params) -> dict[str, np.ndarray]:
+    """The arrays of models by their paths."""
     leaves = jax.tree_util.tree_leaves_with_path(mesh.fetch(models))
     return {tree.path(keys): leaf for keys, leaf in leaves}
 
 
-def tell_size(best: Best, directory: Path) -> None:
-    """Warns before the run if the file of its models will be large."""
-    size = 2 * sum(leaf.nbytes for leaf in jax.tree.leaves(best.models))
-    if size > LARGE:
-        warn(f"{directory / FILE} will take {size / 1e9:.1f} GB: --no-keep-models leaves it out")
+def write_snapshot(program: Program, state: State, number: int, out: Path) -> None:
+    """Writes the models that all clients deploy after a round, if the run keeps those of the round.
+
+    Where several processes run together, each calls it and the first one writes.
+
+    Args:
+      program: of the run.
+      state: after the round.
+      number: of the round.
+      out: the directory of the run.
+    """
+    every = program.built.config.keep_models_every
+    if every is None or number % every:
+        return
+    arrays = _arrays({"last": program.deploy(state)})
+    if mesh.is_main_process():
+        make_directory(out / SNAPSHOTS)
+        write_npz(_snapshot(out, number), arrays, compressed=False)
+
+
+def drop_snapshots(out: Path, done: int) -> None:
+    """Removes the snapshots of rounds that are to come, which a stopped run has left."""
+    for number in snapshots(out):
+        if number > done:
+            remove(_snapshot(out, number))
+
+
+def snapshots(directory: Path) -> list[int]:
+    """The rounds whose models a run has kept beside those of the last one, in their order."""
+    return sorted(int(p.stem) for p in (directory / SNAPSHOTS).glob("*.npz") if p.stem.isdecimal())
+
+
+def lost_snapshots(out: Path, every: int | None, done: int) -> list[Path]:
+    """The snapshots that a run has written up to a round and that are no longer there."""
+    numbers = range(every, done + 1, every) if every else ()
+    files = (_snapshot(out, number) for number in numbers)
+    return [file for file in files if not file.exists()]
+
+
+def _snapshot(directory: Path, number: int) -> Path:
+    return directory / SNAPSHOTS / f"{number:06}.npz"
+
+
+def tell_size(best: Best, directory: Path, config: Config) -> None:
+    """Warns before the run if the files of its models will be large."""
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(best.models))
+    if 2 * size > LARGE:
+        warn(
+            f"{directory / FILE} will take {2 * size / 1e9:.1f} GB: --no-keep-models leaves it out"
+        )
+    every = config.keep_models_every
+    count = config.rounds // every if every else 0
+    if count * size > LARGE:
+        warn(
+            f"{directory / SNAPSHOTS} will take {count * size / 1e9:.1f} GB, {size / 1e9:.2g} GB "
+            f"for each of {count} rounds: a larger --keep-models-every keeps fewer"
+        )
 
 
 @checked
-def read_models(directory: Path, which: Which) -> Params:
+def read_models(directory: Path, which: Models) -> Params:
     """The models of all clients [C, ...], with several seeds [S, C, ...].
+
+    Args:
+      directory: of the run.
+      which: those of the last round, the best, or those of a round that `--keep-models-every` kept.
 
     Raises:
       InputError: the run has kept none, or the file is damaged.
     """
+    if isinstance(which, int):
+        numbers = snapshots(directory)
+        has = f"those of {', '.join(map(str, numbers[:20]))}" if numbers else "none"
+        check(
+            which in numbers,
+            f"{directory} holds no models of round {which} in {SNAPSHOTS}, and {has}: "
+            "--keep-models-every keeps them",
+        )
+        return _read(_snapshot(directory, which), "last")
     file = directory / FILE
     check(
         file.is_file(),
         f"{directory} holds no {FILE}: run again without --no-keep-models",
     )
+    return _read(file, which)
+
+
+def _read(file: Path, which: str) -> Params:
+    """The models under a name in a file.
+
+    Raises:
+      InputError: the file is damaged.
+    """
     models: dict[str, Any] = {}
     for key, value in read_arrays(file, f"{which}/").items():
         _, *above, name = key.split("/")

@@ -145,8 +145,8 @@ def stops(rounds: int, every: int | None) -> list[int]:
 def stretches(built: Built, done: int = 0) -> list[tuple[int, int]]:
     """(first round, the one after the last) of what runs without a break.
 
-    Breaks are for evaluations and checkpoints. Each length is a program to compile, so that
-    stretches of more than two lengths are cut into pieces of two.
+    Breaks are for evaluations, checkpoints and models that are kept. Each length is a program to
+    compile, so that stretches of more than two lengths are cut into pieces of two.
 
     Args:
       built: the run.
@@ -155,7 +155,8 @@ def stretches(built: Built, done: int = 0) -> list[tuple[int, int]]:
     config = built.config
     evaluations = stops(config.rounds, config.eval_every)
     checkpoints = stops(config.rounds, config.checkpoint_every)
-    breaks = {stop for stop in (*evaluations, *checkpoints) if stop > done}
+    models = stops(config.rounds, config.keep_models_every)
+    breaks = {stop for stop in (*evaluations, *checkpoints, *models) if stop > done}
     return list(pairwise(of_two_lengths([done, *sorted(breaks)])))
 
 

@@ -8,23 +8,37 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import jax
+import numpy as np
 
 from jaxfl.core.errors import Diverged, InputError, check, warn
-from jaxfl.data.improbable import label_shares, one_label_predicted
+from jaxfl.data.improbable import without_validation_score
 from jaxfl.experiment.config import Config, load_config, resolve
 from jaxfl.experiment.config.paths import with_plugin
 from jaxfl.experiment.session import checkpoints
 from jaxfl.experiment.session.build import Built, build
 from jaxfl.experiment.session.clients import gather
+from jaxfl.experiment.session.constant import evaluate_constant
 from jaxfl.experiment.session.directory import begin, finish, reopen, vanished_files
 from jaxfl.experiment.session.history import History
 from jaxfl.experiment.session.interrupt import answer, hint, interruptible, interruption
-from jaxfl.experiment.session.models import better, models_of, no_best, tell_size
-from jaxfl.experiment.session.program import Program, records, stops
+from jaxfl.experiment.session.models import (
+    better,
+    drop_snapshots,
+    models_of,
+    no_best,
+    tell_size,
+    write_snapshot,
+)
+from jaxfl.experiment.session.program import Program, evaluated_ids, records, stops
 from jaxfl.experiment.session.stored_program import make_program
 from jaxfl.experiment.store import files, locks
-from jaxfl.experiment.store.records import LineOfRun, Summary, check_version, read_summary
+from jaxfl.experiment.store.records import (
+    Line,
+    LineOfRun,
+    Summary,
+    check_version,
+    read_summary,
+)
 from jaxfl.simulation import mesh
 from jaxfl.simulation.metrics import metric_of
 
@@ -164,7 +178,13 @@ def to_resume(directory: Path, rounds: int | None = None) -> Config:
     config = load_config(directory / "config.json")
     check_version(directory / "metrics.jsonl")
     if (directory / "summary.json").exists():
-        read_summary(directory / "summary.json")
+        stopped = read_summary(directory / "summary.json").get("stopped")
+        check(
+            stopped is None,
+            f"the run in {directory} is finished: --stop-after {config.stop_after} ended it after "
+            f"round {stopped and stopped['round']}, whatever its --rounds; run anew with a larger "
+            "--stop-after",
+        )
         if rounds is None:
             raise InputError(
                 f"the run in {directory} is finished: give --rounds, more than {config.rounds}, "
@@ -191,33 +211,40 @@ def record_run(
     history = History(built, out / files.ROUNDS)
     best = no_best(program) if config.keep_models else None
     if best and mesh.is_main_process():
-        tell_size(best, out)
+        tell_size(best, out, config)
     if checkpoint is not None:
         program, best = checkpoints.read_checkpoint(checkpoint, program, best, history)
     if mesh.is_main_process():
         history.archive.drop_later()
+        drop_snapshots(out, program.done)
         files.write_file(out / "metrics.jsonl", files.json_lines(history.lines))
     due = stops(config.rounds, config.checkpoint_every) if config.checkpoint_every else []
     paths = []
     state = program.state
     with interruptible() as request:
-        for record in records(program, answer(request)):
+        # A checkpoint may be of the end of a run that has ended by --stop-after.
+        for record in () if history.stopped else records(program, answer(request)):
             state = record.state
             line = history.add(record)
             if line is not None:
                 if mesh.is_main_process():
                     files.append_lines(out / "metrics.jsonl", [line])
-                follow(config, {**line, "measure": history.measure})
+                follow(config, _line_of_run(line, history))
                 best = best and better(best, program, record)
+            write_snapshot(program, state, record.round, out)
             _check_convergence(config, history, record.round)
-            is_last = record.round == config.rounds
+            is_last = record.round == config.rounds or history.stopped is not None
             must_stop = not is_last and mesh.any_process(request.is_set())
-            if record.round in due or must_stop:
+            if record.round in due or must_stop or (is_last and due):
                 program.before_checkpoint(record.state)
                 paths.append(checkpoints.write_checkpoint(out, record, history, best, built))
             if must_stop:
                 message = f"after round {record.round}: jaxfl resume {out} goes on"
                 raise interruption(request.number, message)
+            if is_last:
+                break
+        evaluated = evaluated_ids(built, history.ids[-1][:, -1])
+        history.add_constant(evaluate_constant(built, evaluated), evaluated)
         models = models_of(program, state, best) if best else {}
         if mesh.is_main_process():
             vanished = vanished_files(out, history, paths)
@@ -227,10 +254,18 @@ def record_run(
                 history.archive.remove()
                 if built.data.stored is not None:
                     files.remove(out / files.STATES)
-            _tell(out, built, history, vanished)
+            _tell(out, built, history, vanished, evaluated)
         if mesh.any_process(request.is_set()):
             raise interruption(request.number, f"the run in {out} is finished")
     return history
+
+
+def _line_of_run(line: Line, history: History) -> LineOfRun:
+    """The newest line of a run, as it is followed."""
+    shown: LineOfRun = {**line, "measure": history.measure}
+    if history.stopped is not None:
+        shown["stopped"] = history.stopped
+    return shown
 
 
 def _build(config: Config) -> Built:
@@ -238,7 +273,9 @@ def _build(config: Config) -> Built:
     return build(resolved, gather(resolved))
 
 
-def _tell(out: Path, built: Built, history: History, vanished: list[str]) -> None:
+def _tell(
+    out: Path, built: Built, history: History, vanished: list[str], evaluated: np.ndarray
+) -> None:
     """Says what the user of a finished run must know."""
     if history.lines and history.lines[-1]["deployed"]["mean"] is None:
         warn(
@@ -246,7 +283,13 @@ def _tell(out: Path, built: Built, history: History, vanished: list[str]) -> Non
             f"lacks test examples{_undefined(built)}; choose another --test or --own, or --eval-on "
             "all"
         )
-    _warn_of_one_label(built, history)
+    config = built.config
+    if config.stop_after is not None and np.isnan(history.validation).all():
+        warn(
+            f"no client of the run in {out} has a validation score{_undefined(built)}: "
+            f"--stop-after {config.stop_after} could not end it"
+        )
+    _warn_of_undefined(history, evaluated)
     if vanished:
         raise InputError(
             f"{', '.join(vanished)} in {out} vanished or changed during the run: the scores and "
@@ -261,21 +304,17 @@ def _undefined(built: Built) -> str:
     return f", or has examples on which {metric_of(built.metrics[0]).title} is not defined"
 
 
-def _warn_of_one_label(built: Built, history: History) -> None:
-    """Warns if, in the last evaluation of the first seed, all clients predict one label.
+def _warn_of_undefined(history: History, evaluated: np.ndarray) -> None:
+    """Warns of clients with validation examples, of which the first metric makes no score.
 
-    It is seen by the accuracies, so nothing is said where these are not among the scores.
+    Args:
+      history: of the run.
+      evaluated: ids of the clients that were evaluated last [S, E].
     """
-    classes = built.data.source.classes
-    if not classes or built.data.stored is not None or jax.process_count() > 1:
-        return
-    name = "deployed_test" if history.measure == "accuracy" else "deployed_test_accuracy"
-    scores = history.scores.get(name)
-    if scores:
-        test = built.seeds.one(built.data.federation).test
-        message = one_label_predicted(scores[-1][0], label_shares(test, classes))
-        if message:
-            warn(message)
+    clients = history.without_validation_score(evaluated)
+    message = without_validation_score(metric_of(history.measure).title, clients, history.names)
+    if message:
+        warn(message)
 
 
 def _check_convergence(config: Config, history: History, number: int) -> None:

@@ -3,6 +3,9 @@
 A run of several seeds has an axis of seeds in front of every array [S, ...]; a run of one seed has
 none on the devices and in its files, so that it is the program that it would be alone. On the host
 all records have the axis.
+
+The folds of a seed are taken for seeds: S is their number, those of the first seed first. They have
+the seed's random numbers, and each its own federation.
 """
 
 from collections.abc import Callable
@@ -13,13 +16,21 @@ import numpy as np
 from jaxtyping import PyTree
 
 from jaxfl.core.ragged import is_ragged, join_shared, split_shared
+from jaxfl.experiment.config import Setting
+
+
+def seeds_of(setting: Setting) -> "Seeds":
+    """The seeds and folds of a run."""
+    return Seeds(setting.seed, setting.seeds * setting.folds, setting.folds)
 
 
 class Seeds(NamedTuple):
-    """The seeds `first`, `first + 1`, ... of a run."""
+    """The seeds `first`, `first + 1`, ... of a run, each of them once for each of its folds."""
 
     first: int
+    # S, the number of seeds times that of the folds
     count: int
+    folds: int = 1
 
     @property
     def client_axis(self) -> int:
@@ -28,8 +39,8 @@ class Seeds(NamedTuple):
 
     @property
     def numbers(self) -> list[int]:
-        """The seeds."""
-        return list(range(self.first, self.first + self.count))
+        """The seed of each place of the axis [S]."""
+        return [self.first + place // self.folds for place in range(self.count)]
 
     def argument(self) -> np.ndarray | np.uint32:
         """The seeds as the argument of what `each` made: [S], or the one number."""

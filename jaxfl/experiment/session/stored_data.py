@@ -62,7 +62,8 @@ def _find(directory: Path, origin: dict[str, Any]) -> StoredFederation | None:
     if directory.is_dir() and not any(directory.iterdir()):
         return None
     content = _read_origin(directory)
-    names = [name for name in origin if content.get(name) != origin[name]]
+    # What only one of the two knows of, such as an attack on the labels, differs too.
+    names = [n for n in {**origin, **content} if n != FILES and content.get(n) != origin.get(n)]
     check(
         not names,
         f"--store {directory} holds the clients of another run ({', '.join(names)} differ): "
@@ -118,7 +119,11 @@ def outline(stored: StoredFederation) -> Federation:
         mask = _shape(shape, np.float32 if test.weighted else bool)
         test_data = Dataset(*_examples(test, shape), mask)
     parts = [
-        Dataset(*_examples(part, mask.shape), cast(Array, mask))
+        Dataset(
+            *_examples(part, mask.shape),
+            cast(Array, mask),
+            _shape(mask.shape, np.float32) if part.example_weights else None,
+        )
         for part, mask in zip((train, val), masks, strict=True)
     ]
     return Federation(parts[0], parts[1], test_data)

@@ -24,6 +24,22 @@ def _pictures(*names: str) -> tuple[str, ...]:
     return tuple(f"{name}.{format}" for name in names for format in PICTURE_FORMATS)
 
 
+# The panels of pictures, which --panels writes as files of their own.
+PANELS = {
+    "partition": ("labels", "examples"),
+    "curves": ("scores", "loss", "collaborators", "weights"),
+    "graph": ("matrix", "network"),
+    "comparison": ("rounds", "last"),
+}
+PANEL_NAMES = frozenset(name for names in PANELS.values() for name in names)
+
+
+def _with_panels(*names: str) -> tuple[str, ...]:
+    """The files of pictures and of their panels in every format."""
+    panels = [f"{name}-{panel}" for name in names for panel in PANELS[name]]
+    return _pictures(*names, *panels)
+
+
 RUN_FILES = (
     "config.json",
     "metrics.jsonl",
@@ -31,12 +47,13 @@ RUN_FILES = (
     "clients.npz",
     "graph.npz",
     "models.npz",
-    *_pictures("curves", "graph", "partition"),
+    *_with_panels("curves", "graph", "partition"),
     "graph.gif",
 )
 COMPARISON_FILES = (
     *("comparison.json", "comparison.md", "comparison.tex", "scores.csv", "scores.json"),
-    *_pictures("comparison"),
+    *("clients.md", "clients.tex", "clients.csv", "clients.json"),
+    *_with_panels("comparison"),
 )
 PLAN = "search.json"  # of a search: what it is to try
 TRIALS = "trials.jsonl"  # of a search that is under way: what it has tried
@@ -44,6 +61,7 @@ SWEEP_FILES = (PLAN, TRIALS, "sweep.json", "best.json", *_pictures("sweep"))
 STATES = "clients"  # a directory of the states of clients on disk
 CHECKPOINTS = "checkpoints"  # a directory beside the files of a run
 ROUNDS = "rounds"  # a directory of what a run that is under way has kept of its rounds
+SNAPSHOTS = "snapshots"  # a directory of the models that clients deployed after some rounds
 CONFIGS = "configs.json"  # of a comparison that made its runs itself
 INPUTS = "inputs.json"  # of a run or a comparison: the digests of what is read
 GRAPHS = _pictures("graphs")  # the picture of their graphs
@@ -67,11 +85,12 @@ def check_empty(directory: Path, overwrite: bool) -> None:
             f"{directory} cannot be a directory ({error.strerror}): give another one with --out"
         ) from error
     was_run = any(name in names for name in (*RUN_FILES, CHECKPOINTS))
-    rounds = directory / ROUNDS
-    check(
-        was_run or not rounds.is_dir() or not any(rounds.iterdir()),
-        f"{rounds} is not of a run, and a run writes there: choose another --out, or move it away",
-    )
+    for folder in (directory / ROUNDS, directory / SNAPSHOTS):
+        check(
+            was_run or not folder.is_dir() or not any(folder.iterdir()),
+            f"{folder} is not of a run, and a run writes there: choose another --out, or move it "
+            "away",
+        )
     check(
         not names or overwrite,
         f"{directory} already holds a run ({', '.join(names[:2])}): choose another --out, or add "
@@ -99,7 +118,7 @@ def create(directory: Path, names: tuple[str, ...], overwrite: bool) -> None:
     """Makes the directory for files of these names.
 
     With `overwrite`, earlier files of these names are removed, and no others. If these are all
-    names, a run's checkpoints, its rounds and the states of its clients go with it.
+    names, a run's checkpoints, its rounds, the states of its clients and its snapshots go with it.
     """
     check_empty(directory, overwrite)
     make_directory(directory)
@@ -112,6 +131,7 @@ def create(directory: Path, names: tuple[str, ...], overwrite: bool) -> None:
                 shutil.rmtree(old)
             shutil.rmtree(directory / ROUNDS, ignore_errors=True)
             shutil.rmtree(directory / STATES, ignore_errors=True)
+            shutil.rmtree(directory / SNAPSHOTS, ignore_errors=True)
 
 
 def make_directory(directory: Path, named_by: str = "--out") -> None:

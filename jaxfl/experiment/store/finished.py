@@ -1,12 +1,14 @@
 """Finds finished runs in directories, and reads what tables and pictures show of them."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from jaxfl.core.errors import InputError, check
-from jaxfl.experiment.config import Config, load_config
+from jaxfl.experiment.config import Config, load_finished_config
 from jaxfl.experiment.store.files import read_arrays
 from jaxfl.experiment.store.graph_file import open_graph
 from jaxfl.experiment.store.records import (
@@ -118,7 +120,7 @@ def last_graph(run: Path) -> tuple[dict[str, np.ndarray], np.ndarray] | None:
 def _config(run: Path) -> Config | None:
     """The config of a run; None if it is missing or of another version."""
     try:
-        config = load_config(run / "config.json")
+        config = load_finished_config(run / "config.json")
     except InputError:
         return None
     return config if config.dataset.isprintable() else None
@@ -131,3 +133,14 @@ def _run_names(directory: Path) -> set[str] | None:
         return None
     # An earlier version named no directories: they had the names of the algorithms.
     return {run.get("directory", run["algorithm"]) for run in read_comparison(file)}
+
+
+def numbers_of(line: Mapping[str, Any], above: str = "") -> dict[str, float | int]:
+    """The numbers of a line by name; those of each seed and lists of clients are left out."""
+    numbers: dict[str, float | int] = {}
+    for name, value in line.items():
+        if isinstance(value, dict):
+            numbers |= numbers_of(value, f"{above}{name}_")
+        elif value is None or isinstance(value, int | float):
+            numbers[f"{above}{name}"] = np.nan if value is None else value
+    return numbers

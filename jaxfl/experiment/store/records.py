@@ -19,6 +19,7 @@ from jaxfl.experiment.store.parse import parse
 from jaxfl.simulation.statistics import (
     RoundStatistics,
     SeedStatistics,
+    Stopped,
     TimedStatistics,
     each_seed,
 )
@@ -36,6 +37,7 @@ class Inputs(TypedDict):
     scale: float | list[float]  # models see (x - shift) / scale
     shift: float | list[float]
     vocabulary: list[int]  # number of ids in x, if these are ids
+    target: NotRequired[list[int]]  # shape of the numbers of an example, if they are several
     class_names: NotRequired[list[str]]
     # of data of `jaxfl prepare csv`: what a CSV file becomes, see `data.table.schema`
     schema: NotRequired[str]
@@ -72,6 +74,7 @@ class FurtherSummary(TypedDict):
     final: SeedStatistics
     selected_on_val: SeedStatistics
     unseen: NotRequired[SeedStatistics]
+    constant: NotRequired[FurtherScores]  # of the constant predictors
 
 
 class Line(RoundStatistics, Traffic):
@@ -84,12 +87,16 @@ class Line(RoundStatistics, Traffic):
     metrics: NotRequired[dict[str, float | None]]  # that the method defines
     graph: NotRequired[GraphMeasures]
     diverged: NotRequired[list[int]]  # ids of clients
+    # the share of the clients whose deployed model predicts one label for all of their test
+    # examples, of the clients whose test examples have several
+    one_label: NotRequired[float]
 
 
 class LineOfRun(Line):
     """A line, and what its scores are."""
 
     measure: str
+    stopped: NotRequired[Stopped]  # of the last line of such a run
 
 
 class RunName(TypedDict):
@@ -107,7 +114,10 @@ class Summary(RunName, TimedStatistics, Traffic):
     selected_on_val: SeedStatistics
     unseen: NotRequired[SeedStatistics]
     scores: NotRequired[dict[str, FurtherSummary]]  # by each further metric
+    constant: NotRequired[FurtherScores]  # of the constant predictors, see `session.constant`
+    one_label: NotRequired[float]  # that of the last line
     rounds: NotRequired[int]
+    stopped: NotRequired[Stopped]
     seconds: float
     compile_seconds: float
     graph: NotRequired[GraphMeasures]
@@ -130,11 +140,14 @@ class ComparisonEntry(ComparisonRun, TimedStatistics, Amounts):
     """An entry of `comparison.json`."""
 
     run: str  # its label in the table
+    stopped: NotRequired[Stopped]
     measure: str
     final: SeedStatistics
     selected_on_val: SeedStatistics
     unseen: NotRequired[SeedStatistics]
     scores: NotRequired[dict[str, FurtherSummary]]
+    constant: NotRequired[FurtherScores]
+    one_label: NotRequired[float]
     seconds: float
     compile_seconds: float
     graph: NotRequired[GraphMeasures]
@@ -200,6 +213,7 @@ class RunRecord:
       client_scores: the last test scores of the deployed models of a run of one seed [C], NaN for
         clients that do not count; None if they were not asked for.
       pooled_seeds: the seeds, of runs that are taken for one run of several seeds.
+      pooled_directories: where these runs lie, in the order of their seeds.
     """
 
     summary: Summary
@@ -209,6 +223,12 @@ class RunRecord:
     directory: Path | None = None
     client_scores: np.ndarray | None = None
     pooled_seeds: tuple[int, ...] = ()
+    pooled_directories: tuple[Path, ...] = ()
+
+    @property
+    def directories(self) -> tuple[Path, ...]:
+        """Where it lies; of runs that are taken for one, where each of them lies."""
+        return self.pooled_directories or (() if self.directory is None else (self.directory,))
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -218,6 +238,16 @@ class RunRecord:
         if self.config is None:
             return tuple(range(len(each_seed(self.summary["final"]))))
         return tuple(range(self.config.seed, self.config.seed + self.config.seeds))
+
+    @property
+    def folds(self) -> int:
+        """The folds of each seed; 1 where the config is unknown."""
+        return 1 if self.config is None else self.config.folds
+
+    @property
+    def members(self) -> list[tuple[int, int]]:
+        """The seed and the fold of each entry of `seeds` in the summary."""
+        return [(seed, fold) for seed in self.seeds for fold in range(self.folds)]
 
     @property
     def hyper(self) -> dict[str, Any]:

@@ -232,8 +232,13 @@ def check_options(configs: list[Config], directory: Path) -> None:
 
 
 def is_finished(run: Path, config: Config) -> bool:
-    """Whether the run is finished and has as many rounds as the config says."""
-    return (run / "summary.json").exists() and more_rounds(run, config) is None
+    """Whether the run is finished and has as many rounds as the config says.
+
+    One that `--stop-after` has ended would have no more of them.
+    """
+    if not (run / "summary.json").exists():
+        return False
+    return more_rounds(run, config) is None or "stopped" in read_summary(run / "summary.json")
 
 
 def more_rounds(run: Path, config: Config) -> int | None:
@@ -294,4 +299,6 @@ def write_table(out: Path, directories: dict[str, Path], first: Built) -> dict[s
     if by_name:
         figure = draw_graphs(by_name, drawn_clients(first))
         write_picture(out, "graphs", figure, first.config.format)
-    return write_comparison(load_finished(list(directories.values())), out, first.config.format)
+    config = first.config
+    runs = load_finished(list(directories.values()))
+    return write_comparison(runs, out, config.format, title=config.title, panels=config.panels)

@@ -233,6 +233,11 @@ def _build_groups(config: Config, points: list[Point]) -> list[Group]:
         "the same for all",
     )
     configs = [_with_point(config, point) for point in points]  # every value is checked
+    check(
+        all(one.stop_after is None for one in configs),
+        "--stop-after is given, and all trials of a search have the same rounds, in one program: "
+        "leave it out, and give it to jaxfl run --config best.json",
+    )
     numbers = _number_names(config.algorithm)
     groups: dict[str, list[int]] = {}
     for place, point in enumerate(points):
@@ -370,7 +375,7 @@ def write_search(
         if show_test:
             rows[-1]["test_not_for_choosing"] = trial["test"]
     files.write_file(out / "best.json", to_json(_with_point(config, best["point"])))
-    title = f"{config.algorithm}: {setting_line([config])}"
+    title = f"{config.algorithm}: {setting_line([config])}" if config.title else ""
     write_picture(out, "sweep", draw_sweep(trials, title, config.metric), config.format)
     record: Search = {"trials": rows, "best": best}
     files.write_json(out / "sweep.json", record)

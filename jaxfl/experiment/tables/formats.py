@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jaxfl.core.text import visible
+from jaxfl.data.table.read import NUMBER
 from jaxfl.experiment.store.records import Runs
 from jaxfl.experiment.tables.sections import Section, sections
 from jaxfl.experiment.tables.tables import Cells, caption
@@ -37,10 +38,11 @@ def markdown(tables: Sequence[Section]) -> str:
     parts = []
     for table in tables:
         titles = [_escape(title) for title in table.cells.titles]
-        lines = [f"| method | {' | '.join(titles)} |", f"|---|{'---:|' * len(titles)}"]
+        lines = [f"| {table.first} | {' | '.join(titles)} |", f"|---|{'---:|' * len(titles)}"]
         lines += [f"| {' | '.join(row)} |" for row in _rows(table, _escape, "**{}**")]
         parts += [_escape(table.heading), "\n".join(lines), _escape(_caption(table))]
         parts += [f"{_escape(line)} (docs/tuning.md)." for line in table.warnings]
+        parts += [_escape(line) for line in table.lines]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -51,15 +53,24 @@ def latex(tables: Sequence[Section]) -> str:
     """
     parts = []
     for table in tables:
-        comments = [table.heading, _caption(table), *table.warnings]
+        comments = [table.heading, _caption(table), *table.warnings, *table.lines]
         lines = [f"% {visible(line)}" for line in comments if line]
+        first = f"{table.first[0].upper()}{table.first[1:]}"
         lines.append(rf"\begin{{tabular}}{{l{'r' * len(table.cells.titles)}}}")
-        head = " & ".join(tex(title) for title in ("method", *table.cells.titles))
+        head = " & ".join(tex(title) for title in (first, *_headings(table.cells)))
         lines += [r"\toprule", rf"{head} \\", r"\midrule"]
         lines += [rf"{' & '.join(row)} \\" for row in _rows(table, tex, r"\textbf{{{}}}")]
         lines += [r"\bottomrule", r"\end{tabular}"]
         parts.append("\n".join(lines))
     return "\n\n".join(["% needs \\usepackage{booktabs}", *parts]) + "\n"
+
+
+def _headings(cells: Cells) -> list[str]:
+    """The titles of the columns as headings in a text; options keep their small letters."""
+    return [
+        title if place < cells.options else f"{title[0].upper()}{title[1:]}"
+        for place, title in enumerate(cells.titles)
+    ]
 
 
 def tex(text: str) -> str:
@@ -71,16 +82,30 @@ def tex(text: str) -> str:
 
 
 def comma_separated(records: Sequence[dict[str, Any]]) -> str:
-    """Records as CSV: a line of names, then a line for each record; nothing where a value is None.
-
-    A text that a spreadsheet would take for a formula begins with an apostrophe.
-    """
+    """Records as CSV: a line of names, then a line for each record; nothing for None."""
     names = list(dict.fromkeys(name for record in records for name in record))
+    return csv_text(names, [[record.get(name) for record in records] for name in names])
+
+
+def csv_text(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> str:
+    """The text of a CSV file, in which a cell that a spreadsheet would take for a formula is text.
+
+    Such a cell begins with an apostrophe; numbers do not.
+
+    Args:
+      names: of its columns.
+      columns: the cells of each.
+
+    Example:
+      >>> print(csv_text(["id", "value"], [["=1+1", "-a"], ["-1.5", -2]]), end="")
+      id,value
+      '=1+1,-1.5
+      '-a,-2
+    """
     buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, names, lineterminator="\n")
-    writer.writeheader()
-    for record in records:
-        writer.writerow({name: _harmless(value) for name, value in record.items()})
+    writer = csv.writer(buffer, lineterminator="\n")
+    for row in (names, *zip(*columns, strict=True)):
+        writer.writerow([_harmless(cell) for cell in row])
     return buffer.getvalue()
 
 
@@ -103,17 +128,19 @@ def print_sections(tables: Sequence[Section], console: Console) -> None:
     for place, table in enumerate(tables):
         if place:
             console.print()
-        cells = table.cells
-        count = len(cells.titles)
-        while table.narrows and count > 1 and _width(_table(cells, count), console) > console.width:
+        titles = table.cells.titles
+        count = len(titles)
+        while table.narrows and count > 1 and _width(_table(table, count), console) > console.width:
             count -= 1
         if table.heading:
             console.print(Text(visible(table.heading)))
-        console.print(_table(cells, count))
-        words = caption(table.meaning, cells.titles[:count])
+        console.print(_table(table, count))
+        words = caption(table.meaning, titles[:count])
         console.print(Text(visible(words), style="dim italic"))
         for line in table.warnings:
             console.print(Text(f"{visible(line)} (docs/tuning.md)", style="yellow"))
+        for line in table.lines:
+            console.print(Text(visible(line)))
 
 
 def _rows(table: Section, escape: Callable[[str], str], bold: str) -> list[list[str]]:
@@ -141,15 +168,18 @@ def _escape(text: str) -> str:
 
 
 def _harmless(value: Any) -> Any:
-    value = visible(value) if isinstance(value, str) else value
-    formula = isinstance(value, str) and value.startswith(("=", "+", "@", "-"))
-    return f"'{value}" if formula else value
+    if not isinstance(value, str):
+        return value
+    text = visible(value)
+    formula = text.startswith(("=", "+", "@", "-")) and NUMBER.fullmatch(text) is None
+    return f"'{text}" if formula else text
 
 
-def _table(cells: Cells, count: int) -> Table:
+def _table(section: Section, count: int) -> Table:
     """The first columns of the table, the best scores in bold."""
+    cells = section.cells
     grid = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    grid.add_column("method", overflow="fold")
+    grid.add_column(section.first, overflow="fold")
     for title in cells.titles[:count]:
         # A title of several words takes a line for each.
         words = Text("\n".join(visible(word) for word in title.split()))

@@ -13,7 +13,7 @@ from jaxfl.experiment.config.notes import NO_SCORE, OF_CLIENTS, Effect, Heading
 from jaxfl.experiment.store.records import Runs
 
 # Options that say how a run was made and not what it is.
-UNIMPORTANT = {"algorithm", "eval_every", "hyper", "label"} | marked(Setting, NO_SCORE)
+UNIMPORTANT = {"algorithm", "eval_every", "hyper", "label"} | marked(Config, NO_SCORE)
 # Options on which clients and scores depend: runs that differ in one cannot be compared.
 SAME_CLIENTS = {one.name for one in fields(DataOptions)} | marked(Setting, OF_CLIENTS)
 # The parts of a heading, with commas within a sentence and semicolons between sentences.
@@ -48,7 +48,9 @@ def graph_title(config: Config, number: int | None = None) -> str:
       number: of the round; None: the last one.
     """
     number = config.rounds if number is None else number
-    seed = ", first seed" if config.seeds > 1 else ""
+    several = {"seed": config.seeds, "fold": config.folds}
+    names = [name for name, count in several.items() if count > 1]
+    seed = f", first {' and '.join(names)}" if names else ""
     return f"{config.name}, round {number}{seed}: {setting_line([config])}"
 
 

@@ -1,5 +1,6 @@
 """A table of finished runs by an option: a row for each method, a column for each value."""
 
+from collections.abc import Collection
 from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
@@ -9,10 +10,11 @@ from jaxfl.core.options import options_of
 from jaxfl.experiment.config import Config
 from jaxfl.experiment.config.hints import as_typed, option
 from jaxfl.experiment.store.records import RunRecord, Runs
+from jaxfl.experiment.tables.constant import constant_of
 from jaxfl.experiment.tables.differences import difference, reference_of, short_difference
 from jaxfl.experiment.tables.grouping import shortly_named, sort_key
 from jaxfl.experiment.tables.heading import SAME_CLIENTS, differing_options
-from jaxfl.experiment.tables.scores import measure_of, score_text
+from jaxfl.experiment.tables.scores import measure_of, members_text, score_text
 from jaxfl.experiment.tables.tables import Cells, Meaning, best_places, undefined_text
 from jaxfl.simulation.metrics import metric_of
 from jaxfl.simulation.statistics import each_seed
@@ -49,7 +51,10 @@ def pivot(runs: Runs, by: str) -> Pivot:
         not labels,
         f"--by {by}: the config of {', '.join(labels[:3])} is unknown: leave it out",
     )
-    options = {key for config in configs.values() for key in (*OPTIONS, *_parameters(config))}
+    parameters = {
+        label: _parameters(config.algorithm, configs.values()) for label, config in configs.items()
+    }
+    options = OPTIONS.union(*parameters.values())
     check_name("option of the runs", name, options)
     others = differing_options(runs)
     others = [option(other) for other in others if other in SAME_CLIENTS and other != name]
@@ -58,8 +63,8 @@ def pivot(runs: Runs, by: str) -> Pivot:
         f"--by {by}: the runs differ in {' and '.join(others)} too: give runs whose clients differ "
         f"in {by} alone",
     )
-    names = _row_names(runs, configs, name)
-    values = {label: _value(config, name) for label, config in configs.items()}
+    names = _row_names(runs, configs, name, {label for label in runs if name in parameters[label]})
+    values = {label: _value(config, name, parameters[label]) for label, config in configs.items()}
     columns: dict[Any, Runs] = {
         value: {} for value in sorted({*values.values()} - {ANY}, key=sort_key)
     }
@@ -101,22 +106,42 @@ def pivot_cells(table: Pivot, against: str | None = None) -> Cells:
             rows = best_places([row[-1] for row in cells.values()], measure)
             best |= {(row, place) for row in rows}
     rows = [(name, row) for name, row in cells.items() if against is None or set(row) != {"-"}]
+    if against is None:
+        rows += _constant_rows(table)
     return Cells(titles, rows, frozenset(best))
+
+
+def _constant_rows(table: Pivot) -> list[tuple[str, list[str]]]:
+    """The row of the constant predictors, if a column has them."""
+    constants = [constant_of(column) for column in table.columns.values()]
+    names = dict.fromkeys(one.name for one in constants if one is not None)
+    rows = []
+    for name in names:
+        row = []
+        for column, one in zip(table.columns.values(), constants, strict=True):
+            measure = measure_of(column)
+            scores = None if one is None else one.scores[measure]
+            row.append("-" if scores is None else score_text(measure, scores, "deployed", "mean"))
+        rows.append((name, row))
+    return rows
 
 
 def meaning_of_pivot(table: Pivot) -> Meaning:
     """What the numbers of `pivot_cells` are."""
     each = [run for runs in table.columns.values() for run in runs.values()]
-    seeds = sorted({len(each_seed(run.summary["final"])) for run in each})
+    members = sorted({(len(each_seed(run.summary["final"])), run.folds) for run in each})
     measure = each[0].summary["measure"]
     name = metric_of(measure).name
     undefined = undefined_text({str(place): run for place, run in enumerate(each)}, measure)
     text = f"test {name} of the models that clients deploy, mean over clients{undefined}"
     meaning = [("", text)]
-    if seeds[-1] > 1:
-        numbers = " or ".join(str(number) for number in seeds)
-        meaning.append(("", f"±: standard deviation over {numbers} seeds"))
-    return meaning
+    if members[-1][0] > 1:
+        *several, last = [members_text(*one) for one in members]
+        numbers = " or ".join([*(one.removesuffix(" seeds") for one in several), last])
+        meaning.append(("", f"±: standard deviation over {numbers}"))
+    constants = [constant_of(runs) for runs in table.columns.values()]
+    words = dict.fromkeys(f"{one.name}: {one.meaning}" for one in constants if one is not None)
+    return [*meaning, *(("", text) for text in words)]
 
 
 def _cell(run: RunRecord | None, reference: RunRecord | None) -> str:
@@ -128,15 +153,24 @@ def _cell(run: RunRecord | None, reference: RunRecord | None) -> str:
     return short_difference(difference(run, reference), metric_of(measure).format)
 
 
-def _row_names(runs: Runs, configs: dict[str, Config], by: str) -> dict[str, str]:
-    """The name of the row of each run: one row holds the runs that differ in the option alone."""
+def _row_names(
+    runs: Runs, configs: dict[str, Config], by: str, takers: Collection[str]
+) -> dict[str, str]:
+    """The name of the row of each run: one row holds the runs that differ in the option alone.
+
+    Args:
+      runs: by their labels.
+      configs: of the runs.
+      by: the option, or the hyper-parameter.
+      takers: the labels of the runs whose methods have this hyper-parameter.
+    """
     options = [one for one in differing_options(runs) if one != by]
     rows = {}
     first: Runs = {}  # of each row
     for label, run in runs.items():
         config = configs[label]
         # A label may hold the value of the hyper-parameter.
-        name = config.algorithm if by in _parameters(config) else run.name or label
+        name = config.algorithm if label in takers else run.name or label
         hyper = sorted((key, value) for key, value in config.hyper.items() if key != by)
         values = [getattr(config, one) for one in options]
         rows[label] = repr([config.algorithm, name, hyper, values])
@@ -145,15 +179,22 @@ def _row_names(runs: Runs, configs: dict[str, Config], by: str) -> dict[str, str
     return {label: names[row] for label, row in rows.items()}
 
 
-def _parameters(config: Config) -> dict[str, Any]:
-    """The hyper-parameters of the run's method, with their defaults."""
-    parameters = options_of(ALGORITHMS[config.algorithm])
+def _parameters(algorithm: str, configs: Collection[Config]) -> dict[str, Any]:
+    """The hyper-parameters of a method, with their defaults.
+
+    Of a method of a plug-in, which is not known here, those that one of its runs was given, with
+    None for its default.
+    """
+    if algorithm not in ALGORITHMS:
+        runs = [config for config in configs if config.algorithm == algorithm]
+        return {name: None for config in runs for name in config.hyper}
+    parameters = options_of(ALGORITHMS[algorithm])
     return {name: parameter.default for name, parameter in parameters.items()}
 
 
-def _value(config: Config, name: str) -> Any:
+def _value(config: Config, name: str, parameters: dict[str, Any]) -> Any:
     """The value of the option in the run; ANY if its method does not have the hyper-parameter."""
     if name in OPTIONS:
         return getattr(config, name)
-    value = config.hyper.get(name, _parameters(config).get(name, ANY))
+    value = config.hyper.get(name, parameters.get(name, ANY))
     return tuple(value) if isinstance(value, list) else value

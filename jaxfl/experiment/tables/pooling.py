@@ -61,6 +61,7 @@ def _pool(members: list[RunRecord]) -> RunRecord:
         lines=[_pool_lines(rows) for rows in lines],
         config=setting,
         pooled_seeds=seeds,
+        pooled_directories=tuple(one for run in members for one in run.directories),
     )
 
 
@@ -71,6 +72,15 @@ def _pool_summaries(summaries: list[Summary]) -> Summary:
     summary["selected_on_val"] = _pool_statistics([one["selected_on_val"] for one in summaries])
     if unseen := [one["unseen"] for one in summaries if "unseen" in one]:
         summary["unseen"] = _pool_statistics(unseen)
+    summary.pop("constant", None)
+    summary.pop("one_label", None)
+    constants = [one["constant"] for one in summaries if "constant" in one]
+    if len(constants) == len(summaries):
+        summary["constant"] = _pool_scores(constants)
+    if all("one_label" in one for one in summaries):
+        counts = [len(each_seed(one)) for one in finals]
+        share = _mean([one.get("one_label") for one in summaries], counts)
+        summary["one_label"] = share or 0.0
     if "scores" in summary:
         each = [one.get("scores", {}) for one in summaries]
         summary["scores"] = {
@@ -91,6 +101,17 @@ def _pool_further(parts: list[FurtherSummary]) -> FurtherSummary:
     }
     if unseen := [one["unseen"] for one in parts if "unseen" in one]:
         pool["unseen"] = _pool_statistics(unseen)
+    constants = [one["constant"] for one in parts if "constant" in one]
+    if len(constants) == len(parts):
+        pool["constant"] = _pool_scores(constants)
+    return pool
+
+
+def _pool_scores(parts: Sequence[FurtherScores]) -> FurtherScores:
+    """The scores of one evaluation by one metric, of several runs."""
+    pool: FurtherScores = {**_pool_statistics(parts)}
+    if unseen := [one["unseen"] for one in parts if "unseen" in one]:
+        pool["unseen"] = _pool_statistics(unseen)
     return pool
 
 
@@ -103,9 +124,10 @@ def _pool_lines(lines: list[Line]) -> Line:
     if "scores" in result:
         each = [line.get("scores", {}) for line in lines]
         result["scores"] = {
-            name: FurtherScores(**_pool_statistics([one[name] for one in each]))
-            for name in result["scores"]
+            name: _pool_scores([one[name] for one in each]) for name in result["scores"]
         }
+    if unseen := [line["unseen"] for line in lines if "unseen" in line]:
+        result["unseen"] = _pool_statistics(unseen)
     return {**result, **_pool_statistics(lines)}
 
 

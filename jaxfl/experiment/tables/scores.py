@@ -23,7 +23,7 @@ TITLES: dict[Stage, str] = {
     "trained": "trained",
     "fine_tuned": "fine-tuned",
 }
-FEW = 8  # with more runs, only the best and the chosen ones are in colour
+FEW = 10  # with more runs, only the best and the chosen ones are in colour, and have names
 BEST = 5
 ALWAYS = ("local", "fedavg")  # what a reader compares the others with
 
@@ -41,9 +41,27 @@ def score_of(stages: StageStatistics, stage: Stage, name: Statistic) -> float | 
     return None if statistics is None else statistics.get(name)
 
 
+def members_text(count: int, folds: int) -> str:
+    """What the entries of `seeds` in a summary are.
+
+    Args:
+      count: of the entries.
+      folds: of each seed.
+
+    Example:
+      >>> members_text(3, 1), members_text(5, 5), members_text(15, 5)
+      ('3 seeds', '5 folds', '5 folds of 3 seeds')
+    """
+    if folds == 1:
+        return f"{count} seeds"
+    return f"{folds} folds" if count == folds else f"{folds} folds of {count // folds} seeds"
+
+
 @checked
 def by_seed(stages: SeedStatistics, stage: Stage, name: Statistic) -> list[float]:
-    """A stored score of each seed; empty if there is one seed, or a seed without a score.
+    """A stored score of each seed, or of each fold of each seed; empty if one has no score.
+
+    It is empty too if there is one seed and one fold.
 
     Args:
       stages: as in `score_of`.
@@ -189,12 +207,19 @@ def comparison_entries(runs: Runs) -> list[ComparisonEntry]:
 
 
 def coloured_runs(labels: list[str], runs: Runs, highlight: Collection[str]) -> set[str]:
-    """The runs that are in colour: all of a few; of many the best, the references, the chosen."""
+    """The runs that are in colour: all of a few; of many the best, the references, the chosen.
+
+    They are `FEW` at most, but for the chosen ones.
+    """
     if len(labels) <= FEW:
         return set(labels)
-    names = {*ALWAYS, *highlight}
-    matches = {label for label in labels if {label, runs[label].summary["algorithm"]} & names}
-    return matches | set(labels[:BEST])
+
+    def matches(names: Collection[str]) -> list[str]:
+        return [one for one in labels if {one, runs[one].summary["algorithm"]} & {*names}]
+
+    chosen = matches(highlight)
+    others = [one for one in dict.fromkeys([*labels[:BEST], *matches(ALWAYS)]) if one not in chosen]
+    return {*chosen, *others[: max(0, FEW - len(chosen))]}
 
 
 @checked

@@ -7,12 +7,14 @@ from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.facts import facts_of
 from jaxfl.experiment.config.hints import as_typed
 from jaxfl.experiment.store.records import RunRecord, Runs, Summary
+from jaxfl.experiment.tables.constant import constant_of
 from jaxfl.experiment.tables.heading import SAME_CLIENTS, differing_options, have_same_clients
 from jaxfl.experiment.tables.scores import (
     TITLES,
     amount,
     gains,
     measure_of,
+    members_text,
     most_mixed,
     ranked,
     score_text,
@@ -36,6 +38,7 @@ SCORES = (
     "weighted",
 )
 UNSEEN = ", unseen"  # behind the name of a run, in the row of its clients that were never seen
+LAST_ROUND = "last round"
 # Titles of numbers of the mixing weights, and their names in a summary.
 GRAPH = {
     "collaborators": "collaborators",
@@ -50,18 +53,21 @@ class Cells(NamedTuple):
     titles: list[str]  # of the columns behind the name of the run
     rows: list[tuple[str, list[str]]]  # (name, a cell for each title)
     best: frozenset[tuple[int, int]] = frozenset()  # (row, column) of the best scores of a column
+    options: int = 0  # how many columns are options of the runs: the first ones
 
 
 def table_cells(runs: Runs) -> Cells:
     """The table of runs, the best first, without columns in which no run has a value.
 
-    A run with clients that were never seen has a second row for them.
+    Below them are the constant predictors, which have no rank. A run with clients that were never
+    seen has a second row for them.
     """
     references = _references(runs)
+    stops = any("stopped" in run.summary for run in runs.values())
     options = [name for name in differing_options(runs) if name not in SAME_CLIENTS]
     names = []
     columns: dict[str, list[str]] = {}
-    _, *others_by = _metrics_of(runs)
+    _, *others_by = metrics_of(runs)
     rows_of_clients: tuple[tuple[str, Part], ...] = (("", "final"), (UNSEEN, "unseen"))
     for label, run in ranked(runs).items():
         for behind, part in rows_of_clients:
@@ -79,29 +85,78 @@ def table_cells(runs: Runs) -> Cells:
                 name: scores[name].get(part) if name in scores else None for name in others_by
             }
             cells |= _score_cells(run.summary["measure"], stages, others, further)
-            cells |= _further_cells(run.summary, part)
+            cells |= _further_cells(run.summary, part, stops=stops)
             for title, cell in cells.items():
                 columns.setdefault(title, []).append(cell)
+    ranks = list(names)
+    for name, cells in _constant_rows(runs, references, others_by).items():
+        names.append(name)
+        for title, column in columns.items():
+            column.append(cells.get(title, "-"))
     content = {title: cells for title, cells in columns.items() if set(cells) != {"-"}}
     rows = zip(*content.values(), strict=True)
     return Cells(
         list(content),
         [(name, list(row)) for name, row in zip(names, rows, strict=True)],
-        _best_of_runs(content, names, _metrics_of(runs)),
+        _best_of_runs(content, ranks, metrics_of(runs)),
+        sum(name.replace("_", " ") in content for name in options),
     )
 
 
-def _metrics_of(runs: Runs) -> list[str]:
+def _constant_rows(
+    runs: Runs, references: dict[str, tuple[str, Summary]], others_by: Sequence[str]
+) -> dict[str, dict[str, str]]:
+    """The rows of the constant predictors, which have no rank: cells by title, by name.
+
+    Args:
+      runs: of the table.
+      references: of `_references`.
+      others_by: the metrics of the runs behind the first one.
+    """
+    constant = constant_of(runs)
+    if constant is None:
+        return {}
+    measure = measure_of(runs)
+    first = constant.scores[measure]
+    others: dict[str, SeedStatistics | None] = {
+        name: summary["final"] for name, (_, summary) in references.items()
+    }
+    further: dict[str, SeedStatistics | None] = {
+        name: constant.scores.get(name) for name in others_by
+    }
+    rows = {constant.name: _score_cells(measure, first, others, further)}
+    if "unseen" in first:
+        others = {name: summary.get("unseen") for name, (_, summary) in references.items()}
+        further = {
+            name: None if name not in constant.scores else constant.scores[name].get("unseen")
+            for name in others_by
+        }
+        name = f"{constant.name}{UNSEEN}"
+        rows[name] = _score_cells(measure, first["unseen"], others, further)
+    return rows
+
+
+def metrics_of(runs: Runs) -> list[str]:
     """The metrics by which the runs are scored, the first one first."""
     names = [name for run in runs.values() for name in run.summary.get("scores", {})]
     return list(dict.fromkeys([measure_of(runs), *names]))
 
 
 def best_places(cells: Sequence[str], measure: str) -> list[int]:
-    """The places of the best scores of a column: those that show the best number."""
+    """The places of the best scores of a column: those that show the best number.
+
+    Nowhere if more than half of the numbers are the same best one.
+
+    Example:
+      >>> best_places(["70.0 ±0.1", "69.9", "-"], "accuracy"), best_places(["9.0"] * 3, "accuracy")
+      ([0], [])
+    """
     sign = metric_of(measure).sign
     numbers = [sign * float(cell.split()[0]) if cell != "-" else None for cell in cells]
-    best = max((number for number in numbers if number is not None), default=None)
+    known = [number for number in numbers if number is not None]
+    if not known or 2 * known.count(max(known)) > len(known):
+        return []
+    best = max(known)
     return [place for place, number in enumerate(numbers) if number is not None and number == best]
 
 
@@ -112,7 +167,7 @@ def _best_of_runs(
 
     Args:
       columns: by their titles.
-      names: of the rows.
+      names: of the rows that are ranked, the first ones.
       metrics: of the runs, the first one first.
     """
     marks = set()
@@ -190,9 +245,16 @@ def _gain_text(measure: str, stages: SeedStatistics, other: SeedStatistics) -> s
     return f"{number:+{metric.format}}{spread_text(seeds, metric.format)}"
 
 
-def _further_cells(summary: Summary, part: Part) -> dict[str, str]:
-    """The further cells of a row, by the title of the column: amounts, and other scores."""
+def _further_cells(summary: Summary, part: Part, *, stops: bool) -> dict[str, str]:
+    """The further cells of a row, by the title of the column: amounts, and other scores.
+
+    Args:
+      summary: of the run.
+      part: which clients the row is about.
+      stops: whether `--stop-after` has ended a run of the table.
+    """
     titles = (
+        LAST_ROUND,
         *TIMED,
         *("sent", "received", "gradients", "seconds", "best by validation", "weighted"),
         *GRAPH,
@@ -204,6 +266,7 @@ def _further_cells(summary: Summary, part: Part) -> dict[str, str]:
     graph = most_mixed(summary.get("graph", {}))
     numbers = {title: graph.get(name) for title, name in GRAPH.items()}
     return {
+        LAST_ROUND: str(summary.get("rounds", "-")) if stops else "-",
         **timed_cells(summary),
         "sent": amount(summary["up"]),
         "received": amount(summary["down"]),
@@ -254,14 +317,16 @@ def undefined_text(runs: Runs, metric: str) -> str:
 def meaning_of_scores(runs: Runs) -> Meaning:
     """What the columns of `table_cells` mean, for runs of one measure."""
     summaries = [run.summary for run in runs.values()]
-    names = _metrics_of(runs)
+    names = metrics_of(runs)
     metrics = [metric_of(name) for name in names]
     undefined = [undefined_text(runs, name) for name in names]
     first, *others = metrics
     seeds = max(len(summary["final"].get("seeds", [])) for summary in summaries)
+    of = members_text(seeds, max(run.folds for run in runs.values()))
     text = f"test {first.name} of the models that clients deploy, mean over clients"
-    spread = [("", f"±: standard deviation over {seeds} seeds")] if seeds > 1 else []
+    spread = [("", f"±: standard deviation over {of}")] if seeds > 1 else []
     unseen = any("unseen" in summary for summary in summaries)
+    constant = constant_of(runs)
     pooled = [f"{metric_of(name).title}{POOLED}" for name in names if _is_pooled(runs, name)]
     return [
         (first.title, f"{text}{undefined[0]}"),
@@ -282,6 +347,7 @@ def meaning_of_scores(runs: Runs) -> Meaning:
             (title, "likewise" if place else "of all clients' predictions together")
             for place, title in enumerate(pooled)
         ],
+        (LAST_ROUND, "where --stop-after has ended a run, else that of --rounds"),
         ("rounds to target", "until the mean score is that of --target"),
         ("time to target", "virtual time until then"),
         ("virtual time", "of all rounds"),
@@ -293,6 +359,7 @@ def meaning_of_scores(runs: Runs) -> Meaning:
         ("collaborators", "effective number of clients to whom a client listens, last round"),
         ("groups found", "adjusted Rand index of the weights' blocks and the true groups"),
         ("malicious weight", "what benign clients give to malicious ones"),
+        *([] if constant is None else [("", f"{constant.name}: {constant.meaning}")]),
         *([("", "unseen: clients that took part in no round")] if unseen else []),
     ]
 

@@ -1,9 +1,10 @@
-"""Finished runs as tidy data: a record for each run and seed, for pandas, R and spreadsheets."""
+"""Finished runs as tidy data: a record for each run, seed and fold, for pandas and R."""
 
 from typing import Any
 
 from jaxfl.experiment.config.hints import as_typed
 from jaxfl.experiment.store.records import RunRecord, Runs, Summary
+from jaxfl.experiment.tables.constant import constant_of
 from jaxfl.experiment.tables.differences import reference_of
 from jaxfl.experiment.tables.grouping import comparable_groups
 from jaxfl.experiment.tables.heading import differing_options
@@ -18,39 +19,79 @@ KINDS: tuple[Statistic, ...] = ("mean", "weighted", "worst10")
 
 
 def score_records(runs: Runs, against: str | None = None) -> list[Record]:
-    """A record for each run, seed and part of the clients; None where a value is unknown.
+    """A record for each run, seed, fold and part of the clients; None for an unknown value.
 
     Scores are as tables show them: accuracies in %, errors as their root.
 
     Args:
       runs: of `store.finished.load_finished`.
       against: the name of a run or a method; `difference` is how far the mean score of the deployed
-        models is better than that run's, for the same seed.
+        models is better than that run's, for the same seed and fold.
 
     Raises:
       InputError: as `differences.reference_of`.
     """
     options = [name for name in differing_options(runs) if name not in ("seed", "seeds")]
+    has_folds = any(run.folds > 1 for run in runs.values())
     records = []
     sign = metric_of(measure_of(runs)).sign
     for group in comparable_groups(pool_seeds(runs)):
-        by_label = {label: _records(label, run, options) for label, run in group.runs.items()}
+        by_label = {
+            label: _records(label, run, options, has_folds) for label, run in group.runs.items()
+        }
         if against is not None:
             reference = by_label[reference_of(group.runs, against, group.setting)]
-            others = {(record["part"], record["seed"]): record for record in reference}
+            others = {_pair(record): record for record in reference}
             for record in (record for rows in by_label.values() for record in rows):
-                other = others.get((record["part"], record["seed"]), {})
+                other = others.get(_pair(record), {})
                 score, less = (one.get("deployed_mean") for one in (record, other))
                 record["difference"] = None
                 if score is not None and less is not None:
                     # No -0.0.
                     record["difference"] = round(sign * (score - less), 6) + 0.0
         records += [record for rows in by_label.values() for record in rows]
+        records += _constant_records(group.runs, options)
     return records
 
 
-def _records(label: str, run: RunRecord, options: list[str]) -> list[Record]:
-    """The records of one run."""
+def _constant_records(runs: Runs, options: list[str]) -> list[Record]:
+    """The records of the constant predictors; options in which the runs differ are None."""
+    constant = constant_of(runs)
+    if constant is None:
+        return []
+    measure = measure_of(runs)
+    first = next(iter(runs.values()))
+    about: Record = {"run": constant.name, "algorithm": constant.name, "hyper": ""}
+    for one in options:
+        values = {repr(run.option(one)) for run in runs.values()}
+        about[one] = _plain(first.option(one)) if len(values) == 1 else None
+    records = []
+    for part in ("final", "unseen"):
+        by_name = {}
+        for name, scores in constant.scores.items():
+            statistics = scores if part == "final" else scores.get("unseen")
+            if statistics is not None:
+                by_name[name] = each_seed(statistics)
+        if measure not in by_name:
+            continue
+        for place, seed in enumerate(first.seeds):
+            metric = metric_of(measure)
+            record = about | {"seed": seed, "part": part, "measure": metric.name}
+            record |= _scores(by_name[measure][place], "deployed", "deployed", metric)
+            for name, seeds in by_name.items():
+                if name != measure:
+                    record |= _scores(seeds[place], "deployed", name, metric_of(name))
+            records.append(record)
+    return records
+
+
+def _pair(record: Record) -> tuple[str, int, int]:
+    """What two records have in common whose scores are compared."""
+    return record["part"], record["seed"], record.get("fold", 0)
+
+
+def _records(label: str, run: RunRecord, options: list[str], has_folds: bool) -> list[Record]:
+    """The records of one run, with a column for the fold if a run has several."""
     summary = run.summary
     metric = metric_of(summary["measure"])
     about: Record = {"run": label, "algorithm": summary["algorithm"]}
@@ -58,8 +99,10 @@ def _records(label: str, run: RunRecord, options: list[str]) -> list[Record]:
     about |= {one: _plain(run.option(one)) for one in options}
     records = []
     for part, statistics in _parts(summary).items():
-        for place, (seed, stages) in enumerate(zip(run.seeds, each_seed(statistics), strict=False)):
-            record = about | {"seed": seed, "part": part, "measure": metric.name}
+        members = zip(run.members, each_seed(statistics), strict=False)
+        for place, ((seed, fold), stages) in enumerate(members):
+            record = about | {"seed": seed} | ({"fold": fold} if has_folds else {})
+            record |= {"part": part, "measure": metric.name}
             for stage in STAGES:
                 record |= _scores(stages, stage, stage, metric)
             record |= _further(summary, part, place)

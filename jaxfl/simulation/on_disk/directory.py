@@ -83,6 +83,8 @@ def _flatten(data: Dataset) -> dict[str, np.ndarray]:
     arrays = {"x": x, "y": y, "offsets": offsets}
     if mask.dtype != bool:
         arrays["weights"] = mask[real]
+    if data.weight is not None:
+        arrays["example_weights"] = np.asarray(data.weight)[real]
     return arrays
 
 
@@ -172,7 +174,8 @@ def _open_part(folder: Path, longest: int | None, train: Part | None) -> Part:
     """A part as its arrays say; without a folder, one of no examples like those of `train`."""
     if train is not None and not folder.is_dir():
         empty = np.zeros_like(train.offsets)
-        return train._replace(folder=None, offsets=empty, longest=1, weighted=False)
+        train = train._replace(weighted=False, example_weights=False)
+        return train._replace(folder=None, offsets=empty, longest=1)
     x = load_mapped(folder / "x.npy")
     y = load_mapped(folder / "y.npy")
     check(
@@ -189,6 +192,8 @@ def _open_part(folder: Path, longest: int | None, train: Part | None) -> Part:
         _check_weights(folder, weighted, (clients, columns))
         return Part(folder, None, len(x), *layout, groups)
     _check_weights(folder, weighted, (len(x),))
+    own = (folder / "example_weights.npy").exists()
+    _check_weights(folder, own, (len(x),), "example_weights.npy")
     offsets = np.array(load_mapped(folder / "offsets.npy"))
     valid = (
         offsets.ndim == 1
@@ -214,7 +219,7 @@ def _open_part(folder: Path, longest: int | None, train: Part | None) -> Part:
         f"{folder} is padded to {longest} examples, and a client has {largest}: remove "
         f"{MANIFEST} or write it again",
     )
-    return Part(folder, offsets.astype(np.int64), longest or largest, *layout)
+    return Part(folder, offsets.astype(np.int64), longest or largest, *layout, example_weights=own)
 
 
 def _count_groups(folder: Path, weighted: bool, examples: int) -> int | None:
@@ -244,11 +249,13 @@ def _count_groups(folder: Path, weighted: bool, examples: int) -> int | None:
     return count
 
 
-def _check_weights(folder: Path, weighted: bool, expected: tuple[int, ...]) -> None:
+def _check_weights(
+    folder: Path, weighted: bool, expected: tuple[int, ...], name: str = "weights.npy"
+) -> None:
     if weighted:
-        array = load_mapped(folder / "weights.npy")
+        array = load_mapped(folder / name)
         check(
             array.shape == expected and array.dtype.kind == "f",
-            f"{folder / 'weights.npy'} has shape {array.shape} and type {array.dtype}: expected "
+            f"{folder / name} has shape {array.shape} and type {array.dtype}: expected "
             f"fractions of shape {expected}",
         )

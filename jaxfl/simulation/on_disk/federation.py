@@ -5,7 +5,8 @@ folder of arrays:
 
 - `x.npy` [N, *feature] and `y.npy` [N, *target]: the examples of all clients
 - `offsets.npy` [C + 1]: client c has the rows offsets[c] to offsets[c + 1] - 1
-- `weights.npy` [N], if examples of the part have weights
+- `weights.npy` [N], if the mask of the part has weights, which count as so many examples
+- `example_weights.npy` [N], what the examples weigh in losses and scores, see `Dataset.weight`
 
 The test part may be one set for all clients instead. It then has no `offsets.npy`, and its
 `weights.npy` [C, N], if there is one, weighs the examples for each client. With `groups.npy` [N],
@@ -43,6 +44,8 @@ class Part(NamedTuple):
     weighted: bool
     # K of one set whose examples have the weights of their groups, else None
     groups: int | None = None
+    # whether examples weigh something else than 1 in losses and scores
+    example_weights: bool = False
 
     def mapped(self, name: str) -> np.ndarray:
         """One of its arrays, mapped.
@@ -112,12 +115,14 @@ class StoredFederation:
         x = np.zeros((*shape, *part.feature), part.types[0])
         y = np.zeros((*shape, *part.target), part.types[1])
         mask = np.zeros(shape, np.float32 if part.weighted else bool)
+        own = np.zeros(shape, np.float32) if part.example_weights else None
         if part.folder is None:
-            return _dataset(x, y, mask)
+            return _dataset(x, y, mask, own)
         # Mapped anew each time, because pages of a mapping count as memory of the process.
         all_x = part.mapped("x")
         all_y = part.mapped("y")
         weights = part.mapped("weights") if part.weighted else None
+        all_own = part.mapped("example_weights") if part.example_weights else None
         for place, client in enumerate(ids):
             first = part.offsets[client]
             last = part.offsets[client + 1]
@@ -125,7 +130,9 @@ class StoredFederation:
             x[place, :count] = all_x[first:last]
             y[place, :count] = all_y[first:last]
             mask[place, :count] = True if weights is None else weights[first:last]
-        return _dataset(x, y, mask)
+            if own is not None and all_own is not None:
+                own[place, :count] = all_own[first:last]
+        return _dataset(x, y, mask, own)
 
     def _pool(self, part: Part, ids: np.ndarray) -> Pool:
         x, y, groups = self._shared
@@ -170,9 +177,9 @@ class StoredFederation:
         return np.diff(part.rows_of_clients())
 
 
-def _dataset(x: np.ndarray, y: np.ndarray, mask: np.ndarray) -> Dataset:
+def _dataset(x: np.ndarray, y: np.ndarray, mask: np.ndarray, weight: np.ndarray | None) -> Dataset:
     """Arrays on the host stand for those of JAX until they are placed on the devices."""
-    return Dataset(x, y, cast(Array, mask))
+    return Dataset(x, y, cast(Array, mask), cast(Array | None, weight))
 
 
 def load_mapped(path: Path) -> np.ndarray:

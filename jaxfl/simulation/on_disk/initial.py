@@ -117,4 +117,5 @@ def _train_shapes(federation: StoredFederation) -> Dataset:
         jax.ShapeDtypeStruct((*shape, *part.feature), part.types[0]),
         jax.ShapeDtypeStruct((*shape, *part.target), part.types[1]),
         cast(Array, mask),  # a shape stands for the array
+        cast(Array, jax.ShapeDtypeStruct(shape, np.float32)) if part.example_weights else None,
     )

@@ -176,7 +176,9 @@ def test_what_cannot_be_a_data_set_is_refused_and_nothing_is_written(tmp_path):
         prepare_csv([*files, files[0]], folder, CHOICES)
     with pytest.raises(InputError, match="--owner region: there is no such column"):
         prepare_csv(files, folder, Choices("outcome", owner="region"))
-    with pytest.raises(InputError, match=r"the site ward is missing in line 4"):
+    with pytest.raises(
+        InputError, match=r"the site ward is missing in 10 of 30 rows, first in line 4 of"
+    ):
         prepare_csv(files, folder, Choices("outcome", id="id", owner="ward"))
     assert not folder.exists()
     prepare_csv(files, folder, CHOICES, name="mine")

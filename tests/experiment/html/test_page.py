@@ -260,6 +260,18 @@ def test_a_page_of_many_clients_has_means_of_neighbours_and_says_so(
         assert sentence in found.text
 
 
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [
+        (np.eye(3), False),
+        (np.tile([0.5, 0.25, 0.25], (3, 1)), False),
+        (np.array([[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 1]]), True),
+    ],
+)
+def test_a_graph_is_opened_first_where_clients_listen_to_different_others(weights, expected):
+    assert page_clients.is_graph(weights) == expected
+
+
 def test_malicious_clients_are_red_and_groups_are_outlined():
     malicious = np.array([False, False, False, False, True])
     groups = np.array([0, 1, 0, 1, 1])
@@ -414,7 +426,8 @@ def test_runs_with_other_clients_have_a_view_each_and_lost_data_are_told(
     assert [view["name"] for view in graphs] == [f"local, {name}" for name in names]
     # The two runs that differ in their seeds alone are one curve and one row.
     assert "test scores, --dataset mine --seeds 2" in [view["name"] for view in curves]
-    assert [[row[0] for row in table[1:]] for table in page.tables[:2]] == [["local"], ["local"]]
+    names = ["local", "majority"]
+    assert [[row[0] for row in table[1:]] for table in page.tables[:2]] == [names, names]
     assert page.text.count("--dataset mine --seeds 2: mine, pathological") == 1  # above its table
 
 
@@ -427,7 +440,7 @@ def test_runs_that_differ_in_the_seed_are_one_row_and_one_curve(compared, tmp_pa
     write_page([run, Path("other")], Path("x.html"))
     page = Page(Path("x.html"))
     titles, *rows = page.tables[0]
-    assert [row[0] for row in rows] == ["local"]
+    assert [row[0] for row in rows] == ["local", "majority"]
     mean = jaxfl.load(run).summary["final"]["deployed"]["mean"]
     assert rows[0][titles.index("accuracy")].startswith(f"{75 * mean:.1f} ±")
     assert len([view for view in page.views[0] if "loss" not in view["name"]]) == 1

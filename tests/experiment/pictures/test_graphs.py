@@ -4,7 +4,7 @@ import io
 
 import numpy as np
 import pytest
-from finished_runs import evaluated_run
+from finished_runs import evaluated_run, run
 from PIL import Image
 
 from jaxfl.algorithms import ALGORITHMS
@@ -12,6 +12,7 @@ from jaxfl.data import from_arrays
 from jaxfl.experiment import Config
 from jaxfl.experiment.pictures import curves, drawing, graphs, network
 from jaxfl.experiment.pictures.clients import clients_of
+from jaxfl.experiment.store import files
 from jaxfl.experiment.tables.heading import graph_title
 
 CLIENTS = 10
@@ -172,10 +173,10 @@ def test_what_was_not_scored_has_no_mark_and_no_curve():
 
 def test_a_method_has_one_colour_whatever_its_rank():
     first = curves.draw_comparison(
-        {"local": evaluated_run("local", 0.9), "ditto": evaluated_run("ditto", 0.1)}
+        {"local": evaluated_run("local", 0.9, 0.9), "ditto": evaluated_run("ditto", 0.1, 0.1)}
     )
     second = curves.draw_comparison(
-        {"ditto": evaluated_run("ditto", 0.9), "fedavg": evaluated_run("fedavg", 0.1)}
+        {"ditto": evaluated_run("ditto", 0.9, 0.9), "fedavg": evaluated_run("fedavg", 0.1, 0.1)}
     )
     colours = [
         {text.get_text(): text.get_color() for text in figure.axes[0].texts}
@@ -192,10 +193,61 @@ def test_runs_of_one_method_differ_in_style():
 
 
 def test_of_many_runs_the_best_the_references_and_the_chosen_have_labels():
-    runs = {name: evaluated_run(name, 0.9 - 0.01 * place) for place, name in enumerate(ALGORITHMS)}
+    scores = {name: 0.9 - 0.01 * place for place, name in enumerate(ALGORITHMS)}
+    runs = {name: evaluated_run(name, 0.1, score) for name, score in scores.items()}
     names = list(ALGORITHMS)
     figure = curves.draw_comparison(runs, highlight=["scaffold"])
     assert set(texts(figure.axes[0])) == {*names[:5], "local", "fedavg", "scaffold"}
+
+
+def test_at_most_ten_curves_have_names_but_for_those_that_are_chosen():
+    labels = [f"fedavg:{place}" for place in range(30)]
+    runs = {name: evaluated_run("fedavg", 0.1, 0.9 - 0.01 * k) for k, name in enumerate(labels)}
+    assert set(texts(curves.draw_comparison(runs).axes[0])) == set(labels[:10])
+    figure = curves.draw_comparison(runs, highlight=labels[10:])
+    assert set(texts(figure.axes[0])) == set(labels[10:])
+
+
+def test_runs_with_one_evaluation_have_bars_and_no_axis_of_rounds():
+    runs = {"local": evaluated_run("local", 0.5), "ditto": evaluated_run("ditto", 0.75)}
+    figure = curves.draw_comparison(runs)
+    (panel,) = figure.axes
+    assert [bar.get_width() for bar in panel.patches] == [75.0, 50.0]
+    runs["local"] = evaluated_run("local", 0.25, 0.5)
+    assert [panel.get_xlabel() for panel in curves.draw_comparison(runs).axes] == ["round", ""]
+
+
+def test_runs_and_scores_are_called_as_asked_and_a_title_is_left_out():
+    runs = {name: run(name, 0.5) for name in ("local", "ditto")}
+    names = {"local": "Local $x$", "accuracy": "Acc"}
+    figure = curves.draw_comparison(runs, names=names, title=False)
+    labels = [text.get_text() for text in figure.axes[0].get_yticklabels()]
+    assert set(labels) == {r"Local \$x\$", "ditto"}
+    assert figure.axes[0].get_title() == "Acc, last round"
+    assert figure.subfigs[0].get_suptitle() == ""
+    assert "digits" in curves.draw_comparison(runs).subfigs[0].get_suptitle()
+
+
+@pytest.mark.pictures
+@pytest.mark.parametrize("parts", [1, 2])
+def test_each_panel_of_a_graph_is_a_file_of_its_own(tmp_path, parts):
+    weights = {f"weights_{part}": np.eye(CLIENTS) for part in range(parts)}
+    graph = graphs.Graph(weights, np.arange(CLIENTS))
+
+    def draw():
+        return graphs.draw_graph(graph, clients_of(SOURCE, PARTS), "")
+
+    drawing.write_panels(tmp_path, "graph", draw, ["png", "svg"])
+    names = {f"graph-{panel}.{end}" for panel in ("matrix", "network") for end in ("png", "svg")}
+    assert {file.name for file in tmp_path.iterdir()} == names
+    assert names <= set(files.RUN_FILES)
+    matrix, network = ((tmp_path / f"graph-{one}.svg").read_text() for one in ("matrix", "network"))
+    assert "receiver" in matrix
+    assert "who learns" not in matrix
+    assert network.count("who learns from whom") == parts
+    assert "receiver</text>" not in network
+    with Image.open(tmp_path / "graph-matrix.png") as picture:
+        assert picture.height > 0.7 * parts * picture.width
 
 
 def test_labels_at_the_ends_of_lines_do_not_touch():

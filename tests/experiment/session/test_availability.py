@@ -153,7 +153,7 @@ def test_newcomers_arrive_never(tmp_path):
         (["--durations", "none.npy"], "expected a .npy file that exists"),
         (
             ["--target", "80"],
-            "--target is 80.0: expected a value of accuracy in (0, 1], such as 0.8",
+            "--target is 80.0: expected a value of accuracy of at most 1, such as 0.8",
         ),
         (["--target", "0"], "--target is 0.0: expected a positive number"),
         (["--speeds", "1", *LATE], "fedavg train from the server's newest model"),

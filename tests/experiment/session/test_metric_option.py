@@ -30,6 +30,9 @@ from jaxfl.experiment.studies.sweep import search
 from jaxfl.experiment.tables.tables import table_cells
 from jaxfl.simulation.metrics import METRICS
 
+# Of `small`, whose last client has one label.
+pytestmark = pytest.mark.filterwarnings("ignore:AUC is not defined on the validation")
+
 SHORT = {
     "clients": 4,
     "partition": "dirichlet",
@@ -304,7 +307,8 @@ def test_a_plug_in_adds_metrics_as_the_page_tells(tmp_path, monkeypatch, capsys)
     assert (clients["deployed_test"] <= 0).all()
     table = table_cells(runs)
     assert table.titles[:2] == ["cost", "F1 of 3"]
-    costs = [float(row[0]) for _, row in table.rows]
+    assert [name for name, _ in table.rows][2:] == ["majority"]
+    costs = [float(row[0]) for _, row in table.rows[:2]]
     assert costs == sorted(costs)
     del METRICS["cost"]
     capsys.readouterr()
@@ -330,6 +334,13 @@ def test_metrics_that_tables_could_not_tell_apart_are_refused(monkeypatch):
 def test_metrics_that_do_not_fit_are_refused(metric, message):
     with pytest.raises(InputError, match=message):
         resolve(Config(algorithm="local", metric=metric))
+
+
+def test_a_target_is_a_value_of_the_first_metric(monkeypatch):
     with pytest.raises(InputError, match=r"--target is 3.0: expected a value of accuracy"):
         resolve(Config(algorithm="local", target=3.0))
     assert resolve(Config(algorithm="local", metric=("log_loss",), target=3.0))
+    # The highest value may be 0.
+    monkeypatch.setitem(METRICS, "below", dataclasses.replace(METRICS["auc"], highest=0.0))
+    with pytest.raises(InputError, match=r"of at most 0, such as 0"):
+        resolve(Config(algorithm="local", metric=("below",), target=0.5))

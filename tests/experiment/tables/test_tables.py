@@ -4,16 +4,18 @@ import io
 from dataclasses import replace
 
 import pytest
-from finished_runs import run
+from finished_runs import run, stages
 from rich.console import Console
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.facts import facts_of
 from jaxfl.experiment import Config
-from jaxfl.experiment.tables.formats import markdown, print_scores
+from jaxfl.experiment.tables.formats import latex, markdown, print_scores
 from jaxfl.experiment.tables.heading import have_same_clients, setting_line, setting_of
+from jaxfl.experiment.tables.pooling import pool_seeds
 from jaxfl.experiment.tables.sections import sections
 from jaxfl.experiment.tables.tables import table_cells, warnings
+from jaxfl.experiment.tables.tidy import score_records
 
 
 def printed(runs, width):
@@ -173,3 +175,108 @@ def test_each_method_says_what_to_turn_first(name):
     assert advice
     assert not advice.endswith(".")
     assert "|" not in advice
+
+
+def with_constant(name, mean, constant, one_label=0.0, classes=2, **options):
+    """A finished run whose summary has the scores of constants."""
+    one = run(name, mean, **options)
+    summary = one.summary | {"one_label": one_label, "inputs": {"classes": classes}}
+    return replace(one, summary=summary | {"constant": stages(constant)})
+
+
+def test_constants_stand_below_the_runs_without_a_rank():
+    runs = {
+        "local": with_constant("local", 0.5, 0.6),
+        "ditto": with_constant("ditto", 0.7, 0.6),
+    }
+    table = table_cells(runs)
+    assert [name for name, _ in table.rows] == ["ditto", "local", "majority"]
+    assert table.rows[-1][1][table.titles.index("accuracy")] == "60.0"
+    assert table.rows[-1][1][table.titles.index("over local")] == "+10.0"
+    assert table.rows[-1][1][table.titles.index("sent")] == "-"
+    # Though it is better than a run, and the best of all here.
+    better = {"local": with_constant("local", 0.4, 0.6), "ditto": with_constant("ditto", 0.5, 0.6)}
+    best = table_cells(better)
+    assert best.rows[-1][0] == "majority"
+    assert {row for row, _ in best.best} == {0}
+    lines = sections(better)[0].warnings
+    assert lines == ["no better than the constant `majority`: local, ditto"]
+    assert sections(runs)[0].warnings == ["no better than the constant `majority`: local"]
+    assert "majority: each client's most frequent training label" in printed(runs, 80)
+    assert "| majority | 60.0 |" in markdown(sections(runs))
+    page = latex(sections(runs))
+    assert "majority & 60.0" in page
+    records = score_records(runs)
+    assert [record["run"] for record in records if record["part"] == "final"] == [
+        "local",
+        "ditto",
+        "majority",
+    ]
+    assert records[-1]["deployed_mean"] == 60
+
+
+def test_runs_without_constants_or_with_others_have_no_row():
+    old = {"local": run("local", 0.5), "ditto": run("ditto", 0.7)}
+    assert [name for name, _ in table_cells(old).rows] == ["ditto", "local"]
+    assert sections(old)[0].warnings == []
+    others = {"a": with_constant("local", 0.5, 0.6), "b": with_constant("ditto", 0.7, 0.65)}
+    assert [name for name, _ in table_cells(others).rows] == ["b", "a"]
+    # Each is compared with its own.
+    assert sections(others)[0].warnings == ["no better than the constant `majority`: a"]
+    mixed = {"a": with_constant("local", 0.5, 0.4), "b": run("ditto", 0.7)}
+    assert [name for name, _ in table_cells(mixed).rows] == ["b", "a", "majority"]
+
+
+def test_constants_of_errors_are_means_and_lower_is_better():
+    runs = {
+        "local": with_constant("local", -4.0, -1.0, classes=0, measure="rmse"),
+        "ditto": with_constant("ditto", -0.25, -1.0, classes=0, measure="rmse"),
+    }
+    assert column(runs, "RMSE") == {"ditto": "0.500", "local": "2.000", "mean": "1.000"}
+    assert "no better than the constant `mean`: local" in sections(runs)[0].warnings
+
+
+def test_models_that_predict_one_label_have_a_line():
+    runs = {
+        "local": with_constant("local", 0.7, 0.6, one_label=1.0),
+        "ditto": with_constant("ditto", 0.7, 0.6, one_label=0.92),
+        "gfed": with_constant("gfed", 0.7, 0.6, one_label=0.5),
+    }
+    assert sections(runs)[0].warnings == [
+        "local predicts one label for all test examples of each client",
+        "ditto predicts one label for all test examples of 92 % of the clients",
+    ]
+
+
+def test_runs_of_other_seeds_pool_constants_and_newcomers():
+    def one(seed, mean, constant, labels):
+        record = with_constant("local", mean, constant, one_label=labels, seed=seed)
+        further = {"final": stages(mean), "selected_on_val": stages(mean)}
+        further["constant"] = stages(constant) | {"unseen": stages(constant)}
+        line = record.lines[0] | {"unseen": stages(mean)}
+        line["scores"] = {"auc": stages(mean) | {"unseen": stages(mean)}}
+        summary = record.summary | {"unseen": stages(mean), "scores": {"auc": further}}
+        return replace(record, summary=summary, lines=[line])
+
+    (pool,) = pool_seeds({"a": one(0, 0.5, 0.25, 0.5), "b": one(1, 0.75, 0.5, 1.0)}).values()
+    assert pool.summary["constant"]["deployed"]["mean"] == 0.375
+    assert pool.summary["one_label"] == 0.75
+    further = pool.summary["scores"]["auc"]["constant"]
+    assert further["deployed"]["mean"] == further["unseen"]["deployed"]["mean"] == 0.375
+    line = pool.lines[0]
+    assert line["unseen"]["deployed"]["mean"] == 0.625
+    assert line["scores"]["auc"]["unseen"]["deployed"]["mean"] == 0.625
+    assert len(line["scores"]["auc"]["unseen"]["seeds"]) == 2
+
+
+def test_a_table_by_an_option_has_the_constants_of_each_column():
+    runs = {
+        f"{name}{beta}": replace(
+            with_constant(name, mean, constant, partition="dirichlet", beta=beta), name=name
+        )
+        for name, mean in (("local", 0.5), ("ditto", 0.4))
+        for beta, constant in ((0.1, 0.6), (1.0, 0.3))
+    }
+    table = sections(runs, by="beta")[0]
+    assert table.cells.rows[-1] == ("majority", ["60.0", "30.0"])
+    assert {table.cells.rows[row][0] for row, _ in table.cells.best} == {"local"}

@@ -1,0 +1,63 @@
+"""Image files as arrays of one size."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from jaxfl.core.errors import InputError, check
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+GREY = ("1", "L", "LA")
+COLOURED = ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB")
+
+
+def read_images(files: Iterable[Path], size: int, coloured: bool = False) -> np.ndarray:
+    """Images as bytes [N, size, size, channels].
+
+    There is one channel if all images are grey, and three otherwise.
+
+    Args:
+      files: one or more.
+      size: pixels of a side.
+      coloured: whether there are three channels in any case.
+
+    Raises:
+      InputError: one cannot be read, its pixels are no bytes, or the size is not positive.
+    """
+    check_size(size)
+    images = [_read(file, size) for file in files]
+    if coloured or any(image.ndim == 3 for image in images):
+        images = [image if image.ndim == 3 else np.stack([image] * 3, axis=2) for image in images]
+    else:
+        images = [image[..., None] for image in images]
+    return np.stack(images)
+
+
+def check_size(size: int) -> None:
+    """Raises an `InputError` unless the pixels of a side are 1 or more."""
+    check(size > 0, f"--size is {size}: expected 1 pixel or more")
+
+
+def _read(file: Path, size: int) -> np.ndarray:
+    """An image as bytes [size, size], if it is grey, or [size, size, 3].
+
+    Raises:
+      InputError: it cannot be read, or its pixels are no bytes.
+    """
+    try:
+        with Image.open(file) as image:
+            mode = image.mode
+            turned = ImageOps.exif_transpose(image)
+            plain = turned.convert("L" if mode in GREY else "RGB")
+            square = ImageOps.fit(plain, (size, size), Image.Resampling.BILINEAR)
+    except Exception as error:  # a damaged file raises a dozen types
+        raise InputError(
+            f"cannot read {file} as an image ({error!r:.80}): remove it or save it anew"
+        ) from error
+    check(
+        mode in (*GREY, *COLOURED),
+        f"{file} has pixels of mode {mode}, which are no bytes: save it with 8 bits a channel",
+    )
+    return np.asarray(square)

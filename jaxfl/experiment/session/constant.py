@@ -1,0 +1,131 @@
+"""The scores of each client's constant predictor: what a model must exceed to have learned.
+
+Of labels, the prediction is the majority label of the client's own training examples, and the
+probabilities are the frequencies of the labels there; of numbers, it is the mean of the targets.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxfl.core import tree
+from jaxfl.core.options import checked
+from jaxfl.core.over_clients import over_clients
+from jaxfl.core.types import Chunk, Dataset, Federation, Pool
+from jaxfl.experiment.session.build import Built
+from jaxfl.experiment.session.seeds import Seeds
+from jaxfl.simulation import mesh
+from jaxfl.simulation.client_scores import metrics_of_clients, score_clients
+from jaxfl.simulation.evaluate import Evaluation, Scores
+from jaxfl.simulation.metrics import Metric, named_metrics
+from jaxfl.simulation.on_disk.evaluate import TOGETHER, in_parts
+
+# A label that does not occur has this probability, the one that scikit-learn gives to what a model
+# excludes, so that one example of it does not make the log loss infinite.
+LEAST = float(np.finfo(np.float32).eps)
+
+
+def evaluate_constant(built: Built, evaluated: np.ndarray) -> Evaluation:
+    """The scores of the constant predictors, by the run's metrics and on its test examples.
+
+    Args:
+      built: the run.
+      evaluated: ids of the clients [S, E].
+
+    Returns:
+      NumPy arrays [S, E], as `Record.evaluation` has them, without validation scores.
+    """
+    options = {
+        "score": built.task.problem.score,
+        "metrics": tuple(named_metrics(built.config.metric).items()),
+        "classes": built.data.source.classes,
+        "chunk": built.config.chunk,
+    }
+    seeds, stored, pooled = built.seeds, built.data.stored, built.pooled
+    with jax.set_mesh(mesh.make_mesh(built.devices)):
+        if stored is None:
+            arguments = (built.data.federation, seeds.without_axis(evaluated), pooled)
+            return seeds.with_axis(mesh.fetch(_evaluate(*arguments, count=seeds.count, **options)))
+        parts = []
+        for some in in_parts(evaluated[0], TOGETHER):
+            arguments = (mesh.place(stored.read(some)), np.arange(some.size), None)
+            parts.append(mesh.fetch(_evaluate(*arguments, count=1, **options)))
+    whole = jax.tree.map(lambda *x: np.concatenate(x)[: evaluated.shape[1]], *parts)
+    return seeds.with_axis(whole)
+
+
+# One program for all methods on the same clients.
+@partial(jax.jit, static_argnames=("count", "score", "metrics", "classes", "chunk"))
+def _evaluate(
+    federation: Federation,
+    ids: Array | np.ndarray,
+    pooled: Array | np.ndarray | None,
+    *,
+    count: int,
+    score: Callable,
+    metrics: tuple[tuple[str, Metric], ...],
+    classes: int,
+    chunk: Chunk,
+) -> Evaluation:
+    """The evaluation of `evaluate_constant`, of clients in memory and `count` seeds."""
+
+    def of_one_seed(
+        federation: Federation, ids: Array, pooled: Array | np.ndarray | None
+    ) -> Evaluation:
+        train, test = tree.take(federation.train, ids), federation.test
+        test = (
+            test._replace(mask=test.mask[ids]) if isinstance(test, Pool) else tree.take(test, ids)
+        )
+        params = constants(train, classes, chunk)
+        unknown = jnp.full(ids.shape, jnp.nan)
+
+        def apply(params: Array, x: Array) -> Array:
+            positions = train.y.shape[2:] if classes else ()
+            return jnp.broadcast_to(params, (len(x), *positions, params.size))
+
+        if not metrics:
+            scores = score_clients(apply, score, params, test, chunk=chunk)
+            return Evaluation(Scores(unknown, scores))
+        members = None if pooled is None else jnp.asarray(pooled)[ids]
+        scores, together = metrics_of_clients(
+            apply, dict(metrics), params, test, chunk=chunk, pooled=members
+        )
+        (first, _), *others = metrics
+        further = {name: Scores(unknown, scores[name]) for name, _ in others}
+        return Evaluation(Scores(unknown, scores[first], further, together))
+
+    return Seeds(0, count).each(of_one_seed, (0, 0, None))(federation, ids, pooled)
+
+
+@checked
+def constants(train: Dataset, classes: int, chunk: Chunk = "auto") -> Float[Array, "m k"]:
+    """What each client predicts of every example: logits, or numbers [M, k].
+
+    Args:
+      train: the training examples [M, n, ...].
+      classes: the number of labels; 0 for numbers as targets.
+      chunk: clients computed side by side.
+
+    Example:
+      >>> train = Dataset(jnp.zeros((1, 4, 1)), jnp.array([[1, 1, 0, 1]]), jnp.ones((1, 4), bool))
+      >>> jnp.exp(constants(train, classes=2)).round(3).tolist()
+      [[0.25, 0.75]]
+    """
+
+    def of_client(data: Dataset) -> Float[Array, "k"]:
+        y = data.y[jnp.arange(data.mask.size)]
+        weight = data.mask.astype(jnp.float32)
+        if classes:
+            each = jnp.broadcast_to(weight.reshape(-1, *[1] * (y.ndim - 1)), y.shape)
+            y = jnp.where(each > 0, y, 0)
+            counts = jnp.zeros(classes).at[y.reshape(-1)].add(each.reshape(-1))
+            return jnp.log(jnp.maximum(counts / jnp.maximum(counts.sum(), 1), LEAST))
+        y = y.reshape(weight.size, -1)
+        total = jnp.where(weight[:, None] > 0, y * weight[:, None], 0.0).sum(axis=0)
+        return total / jnp.maximum(weight.sum(), 1)
+
+    return over_clients(of_client, chunk)(train)
