@@ -116,8 +116,8 @@ def _is_none(node: Any) -> bool:
     return node is None
 
 
-def _by_path(weights: PyTree) -> dict[str, Array | np.ndarray]:
-    """The given arrays by the paths of the model's parameters."""
+def _by_path(weights: PyTree) -> dict[str, Any]:
+    """The leaves by their paths."""
     return {tree.path(keys): leaf for keys, leaf in jax.tree_util.tree_leaves_with_path(weights)}
 
 

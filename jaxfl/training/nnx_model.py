@@ -55,7 +55,7 @@ def from_nnx(
     check(
         "BatchStat" not in others,
         f"{type(module).__name__} has batch statistics: expected layers without, such as "
-        "GroupNorm, or a module of flax.linen, whose statistics jaxfl knows (flax.nnx.bridge.to_linen)",
+        "GroupNorm, or a module of flax.linen, as flax.nnx.bridge.to_linen makes one",
     )
     check(
         given or not others,
