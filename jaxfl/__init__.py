@@ -1,13 +1,13 @@
 """jaxfl: personalized federated learning on collaboration graphs, in pure JAX.
 
 `__all__` is the public surface, with the public names of the modules in it. Twelve folders hold the
-code; the docstring of each says who lives there. `jaxfl.checkpoint` and `jaxfl.serve` are public
-too, and are imported when they are asked for, since they need orbax and flwr.
+code; the docstring of each says who lives there. `jaxfl.checkpoint`, `jaxfl.serve` and
+`jaxfl.from_nnx` are public too, and are imported when they are asked for, since they need orbax,
+flwr and flax.nnx.
 """
 
 import sys
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jaxfl.core.start import answer_version, exit_on_interrupt, is_program
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from jaxfl.experiment import FinishedRun
+    from jaxfl.training.nnx_model import from_nnx as from_nnx
 
 __all__ = [
     "Model",
@@ -100,8 +101,12 @@ _SHORT = {
 sys.modules.update({f"{__name__}.{name}": module for name, module in _SHORT.items()})
 
 
-def __getattr__(name: str) -> ModuleType:
-    """`jaxfl.checkpoint`, which needs orbax, and `jaxfl.serve`, which needs flwr."""
+def __getattr__(name: str) -> Any:
+    """What needs a library that takes a while to import: orbax, flwr, flax.nnx."""
+    if name == "from_nnx":
+        from jaxfl.training.nnx_model import from_nnx
+
+        return from_nnx
     if name == "checkpoint":
         from jaxfl.simulation import checkpoint
 
