@@ -6,6 +6,7 @@ import jax
 from flax import linen as nn
 
 from jaxfl.core.errors import check
+from jaxfl.core.options import checked
 from jaxfl.training import flax_model
 from jaxfl.training.frozen import Frozen, frozen_functions
 from jaxfl.training.functions import Functions
@@ -15,6 +16,7 @@ from jaxfl.training.pure_model import Model, pure_functions
 AnyModel = nn.Module | Model | Frozen | Lora
 
 
+@checked
 def functions_of(
     model: Any, example: jax.ShapeDtypeStruct, statistics: flax_model.Statistics
 ) -> Functions:
@@ -52,8 +54,8 @@ def head_of_model(model: Any) -> str | None:
     """The regular expression that finds the head's parameters by path; None: there is none.
 
     Example:
-      >>> head_of_model(Frozen(jaxfl.models.mlp(10), {}, "Dense_1"))
-      'Dense_1'
+      >>> head_of_model(Frozen(jaxfl.models.lenet(10), {}, "Dense_1"))
+      'Dense_2'
     """
     if isinstance(model, Frozen):
         return head_of_model(model.model)

@@ -23,7 +23,12 @@ from jaxfl.training.functions import Functions, through
 
 @dataclass(frozen=True)
 class Frozen:
-    """A model of which a part is trained; `freeze` describes the fields."""
+    """A model of which a part is trained; `freeze` describes the fields.
+
+    Example:
+      >>> freeze(jaxfl.models.mlp(10), {}, "Dense_1").trained
+      'Dense_1'
+    """
 
     model: Any
     weights: PyTree = field(repr=False)
@@ -56,7 +61,7 @@ def freeze(model: Any, weights: PyTree, trained: str, *, dtype: str | None = Non
       >>> weights = module.init(jax.random.key(0), jnp.zeros((1, 8, 8)))
       >>> task = jaxfl.classification(jaxfl.freeze(module, weights, "Dense_1"), np.zeros((8, 8)))
       >>> jax.tree.map(jnp.shape, task.problem.init(jax.random.key(1)))["params"]["Dense_1"]
-      {'bias': (10,), 'kernel': (64, 10)}
+      {'bias': (32,), 'kernel': (32, 32)}
     """
     return Frozen(model, weights, trained, dtype)
 
@@ -71,6 +76,14 @@ def frozen_functions(frozen: Frozen, whole: Functions, example: jax.ShapeDtypeSt
 
     Raises:
       InputError: as `freeze` says.
+
+    Example:
+      >>> module, x = jaxfl.models.linear(3), jnp.zeros((1, 4))
+      >>> whole = Functions(module.init, module.apply, lambda params, x, mask, key: (x, None))
+      >>> frozen = freeze(module, module.init(jax.random.key(0), x), "bias")
+      >>> functions = frozen_functions(frozen, whole, jax.ShapeDtypeStruct((1, 4), "float32"))
+      >>> jax.tree.map(jnp.shape, functions.init(jax.random.key(1), x))
+      {'params': {'Dense_0': {'bias': (3,), 'kernel': None}}}
     """
     shapes = jax.eval_shape(whole.init, jax.random.key(0), example)
     arrays = _by_path(frozen.weights)

@@ -49,7 +49,8 @@ def through(
       InputError: the statistics of `whole` are recomputed.
 
     Example:
-      >>> half = Functions(lambda key, x: 2.0, lambda model, x: model * x, None)
+      >>> from contextlib import nullcontext
+      >>> half = Functions(lambda key, x: 2.0, lambda model, x: model * x, lambda *_: (0.0, None))
       >>> other = through(half, lambda key, x: 4.0, lambda params: nullcontext(params / 2))
       >>> other.apply(4.0, 3.0)
       6.0

@@ -30,7 +30,12 @@ LORA = "lora"
 
 @dataclass(frozen=True)
 class Lora:
-    """A flax module with adapters; `lora` describes the fields."""
+    """A flax module with adapters; `lora` describes the fields.
+
+    Example:
+      >>> lora(jaxfl.models.mlp(10), 2).scale
+      2.0
+    """
 
     module: nn.Module
     rank: int
@@ -62,7 +67,7 @@ def lora(module: nn.Module, rank: int, where: str = "", *, scale: float | None =
       >>> model = jaxfl.lora(jaxfl.models.mlp(10), 2, "Dense_0")
       >>> task = jaxfl.classification(model, np.zeros((8, 8)))
       >>> jax.tree.map(jnp.shape, task.problem.init(jax.random.key(0))["lora"])
-      {'Dense_0': {'a': (64, 2), 'b': (2, 64)}}
+      {'Dense_0': {'a': (64, 2), 'b': (2, 32)}}
     """
     check(rank > 0, f"the rank is {rank}: expected a whole number of at least 1")
     return Lora(module, rank, where, float(rank) if scale is None else float(scale))
@@ -78,6 +83,14 @@ def lora_functions(model: Lora, plain: Functions, example: jax.ShapeDtypeStruct)
 
     Raises:
       InputError: as `lora` says.
+
+    Example:
+      >>> module, x = jaxfl.models.linear(3), jnp.zeros((1, 4))
+      >>> plain = Functions(module.init, module.apply, lambda params, x, mask, key: (x, None))
+      >>> shape = jax.ShapeDtypeStruct((1, 4), "float32")
+      >>> functions = lora_functions(lora(module, 1), plain, shape)
+      >>> jax.tree.map(jnp.shape, functions.init(jax.random.key(1), x))["lora"]
+      {'Dense_0': {'a': (4, 1), 'b': (1, 3)}}
     """
     layers = _layers(model, plain, example)
     factor = model.scale / model.rank

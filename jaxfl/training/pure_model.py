@@ -35,9 +35,10 @@ class Model:
       >>> def init(key):
       ...     return {"weight": 0.1 * jax.random.normal(key, (64, 10)), "bias": jnp.zeros(10)}
       >>> def apply(params, x):
-      ...     return x.reshape(len(x), 64) @ params["weight"] + params["bias"]
+      ...     return x.reshape(len(x), 64) @ params["weight"] + params["bias"][None]
       >>> task = jaxfl.classification(jaxfl.Model(init, apply), np.zeros((8, 8)))
-      >>> algorithm = jaxfl.algorithms.pfedgraph(task)
+      >>> task.problem.apply(task.problem.init(jax.random.key(0)), jnp.zeros((5, 8, 8))).shape
+      (5, 10)
     """
 
     init: Callable[[PRNGKey], Params]
