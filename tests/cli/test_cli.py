@@ -77,6 +77,7 @@ def test_a_run_writes_what_the_documentation_says(capsys):
             "up_bytes",
             "batches",
             "graph",
+            "one_label",
         }
         assert row["up_bytes"] == 4 * row["up"]
         assert row["batches"] == 3 * 10 * row["round"]  # steps, clients
