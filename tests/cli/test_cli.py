@@ -277,7 +277,7 @@ def test_compare_and_report(capsys):
     assert Path("x/graphs.png").read_bytes().startswith(b"\x89PNG")
     assert Path("x/comparison.png").read_bytes().startswith(b"\x89PNG")
     table = Path("x/comparison.md").read_text()
-    assert table.count("\n| ") == 3  # the titles and two runs
+    assert table.count("\n| ") == 4  # the titles, two runs and the constants
     capsys.readouterr()
     assert main(["report", "x", "--out", "again"]) == 0
     assert "pfedgraph" in capsys.readouterr().out
