@@ -77,6 +77,7 @@ def test_a_run_writes_what_the_documentation_says(capsys):
             "up_bytes",
             "batches",
             "graph",
+            "one_label",
         }
         assert row["up_bytes"] == 4 * row["up"]
         assert row["batches"] == 3 * 10 * row["round"]  # steps, clients
@@ -276,7 +277,7 @@ def test_compare_and_report(capsys):
     assert Path("x/graphs.png").read_bytes().startswith(b"\x89PNG")
     assert Path("x/comparison.png").read_bytes().startswith(b"\x89PNG")
     table = Path("x/comparison.md").read_text()
-    assert table.count("\n| ") == 3  # the titles and two runs
+    assert table.count("\n| ") == 4  # the titles, two runs and the constants
     capsys.readouterr()
     assert main(["report", "x", "--out", "again"]) == 0
     assert "pfedgraph" in capsys.readouterr().out
