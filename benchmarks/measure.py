@@ -12,7 +12,7 @@ import numpy as np
 import jaxfl
 from jaxfl.core.ragged import is_ragged
 from jaxfl.core.types import Algorithm, Dataset, Federation
-from jaxfl.simulation import mesh
+from jaxfl.simulation import mesh, processes
 
 
 def best_ms(function: Callable, repeats: int = 7) -> float:
@@ -36,7 +36,7 @@ def product_gflops(size: int = 2048, dtype: str = "float32") -> float:
 
 def use_all_cores() -> AbstractContextManager:
     """A context in which clients are divided over one device per core, as `jaxfl run` does."""
-    mesh.prepare_host()
+    processes.prepare_host()
     return jax.set_mesh(mesh.make_mesh())
 
 

@@ -10,11 +10,11 @@ import numpy as np
 from toys import SIZES, made, opposite_groups, run, shallow, unpadded
 
 from jaxfl.algorithms import ALGORITHMS
-from jaxfl.simulation import mesh
+from jaxfl.simulation import mesh, processes
 
 jax.config.update("jax_disable_most_optimizations", True)  # as conftest.py
-mesh.prepare_host(1)
-mesh.join_processes(sys.argv[1], 2, int(sys.argv[2]))
+processes.prepare_host(1)
+processes.join_processes(sys.argv[1], 2, int(sys.argv[2]))
 leaves = {}
 with jax.set_mesh(mesh.make_mesh()):
     padded = opposite_groups(sizes=SIZES)
@@ -27,5 +27,5 @@ with jax.set_mesh(mesh.make_mesh()):
         state, info, _ = run(algorithm, data, 1, state=mesh.place(start))
         for number, leaf in enumerate(jax.tree.leaves((mesh.fetch(state), info))):
             leaves[f"{name}/{number:03}"] = leaf
-if mesh.is_main_process():
+if processes.is_main_process():
     np.savez(sys.argv[3], **leaves)

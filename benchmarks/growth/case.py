@@ -23,7 +23,7 @@ from jaxfl.experiment.session.directory import begin
 from jaxfl.experiment.session.program import START
 from jaxfl.experiment.session.run import record_run, silent
 from jaxfl.experiment.session.stored_program import make_program
-from jaxfl.simulation import mesh
+from jaxfl.simulation import mesh, processes
 
 EXAMPLES = 20  # of a client
 CLASSES = 10
@@ -117,5 +117,5 @@ if __name__ == "__main__":
     # XLA and NumPy start as many threads as there are cores.
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     jax.config.update("jax_enable_compilation_cache", False)
-    mesh.prepare_host(1)
+    processes.prepare_host(1)
     print_json(**measure(Case(**json.loads(sys.argv[1]))))

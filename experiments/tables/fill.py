@@ -15,13 +15,13 @@ from jaxfl.cli.launch import processes
 from jaxfl.core.errors import InputError, check
 from jaxfl.experiment.session.interrupt import exit_code, stops_at_once
 from jaxfl.experiment.store import locks
-from jaxfl.simulation import mesh
+from jaxfl.simulation.processes import keep_programs, prepare_host
 
 
 def start() -> None:
     """What is settled before JAX starts: devices, and the cache of compiled programs."""
-    mesh.prepare_host()
-    mesh.keep_programs()
+    prepare_host()
+    keep_programs()
 
 
 def select(tables: Sequence[str], only: Sequence[str], seeds: int) -> list[Cell]:

@@ -57,7 +57,7 @@ from jaxfl.experiment.studies.compare import comparison_to_resume, run_directori
 from jaxfl.experiment.tables.formats import print_scores
 from jaxfl.experiment.tables.scores import alone_name, alone_text, alone_value
 from jaxfl.experiment.trackers import Tracking, check_library, each_of
-from jaxfl.simulation import mesh, scoring
+from jaxfl.simulation import processes, scoring
 
 # The preset of `jaxfl compare` where no option says anything about the data.
 DEMONSTRATION = "demo"
@@ -69,7 +69,7 @@ SETTING = [field.name for field in dataclasses.fields(SettingOptions)]
 def settle(command: SettingOptions | Resume, devices: int | str, console: Console) -> None:
     """What has to be settled before JAX starts: processes, devices, and its cache."""
     check_library(getattr(command, "track", None))
-    mesh.prepare_host(None if isinstance(devices, str) else devices)
+    processes.prepare_host(None if isinstance(devices, str) else devices)
     process_options = [
         getattr(command, name, None) for name in ("coordinator", "processes", "process")
     ]
@@ -90,17 +90,17 @@ def settle(command: SettingOptions | Resume, devices: int | str, console: Consol
             "--cluster takes --coordinator, --processes and --process from the cluster: give it "
             "alone, or leave it out",
         )
-        mesh.join_processes(timeout=timeout)
+        processes.join_processes(timeout=timeout)
     elif several:
         check(
             None not in process_options,
             "several processes need --coordinator, --processes and --process: give all three, or "
             "--cluster alone",
         )
-        mesh.join_processes(*process_options, timeout=timeout)
-    mesh.check_backend()
-    console.quiet = not mesh.is_main_process()
-    mesh.keep_programs()
+        processes.join_processes(*process_options, timeout=timeout)
+    processes.check_backend()
+    console.quiet = not processes.is_main_process()
+    processes.keep_programs()
 
 
 def setting(command: SettingOptions) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def resume_comparison(command: Resume, console: Console) -> None:
             plugin=plugins(command.plugin),
             follow=each_of(follow, track),
         )
-    if mesh.is_main_process():
+    if processes.is_main_process():
         print_scores(load_finished([command.directory]), console)
         console.print(f"written to {command.directory}", markup=False, highlight=False)
 
@@ -277,7 +277,7 @@ def show_protocol(
       runs: label -> algorithm and directory.
       console: where to print.
     """
-    if command.preset is None or not mesh.is_main_process():
+    if command.preset is None or not processes.is_main_process():
         return
     protocol = preset(command.preset)
     if (protocol.rule, protocol.stage, protocol.stages) == ("last", "deployed", {}):

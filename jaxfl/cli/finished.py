@@ -30,7 +30,7 @@ from jaxfl.experiment.studies.comparison import (
 from jaxfl.experiment.tables.formats import csv_text, print_sections
 from jaxfl.experiment.tables.sections import sections
 from jaxfl.experiment.tables.wording import keys_of_names, parse_names
-from jaxfl.simulation import mesh
+from jaxfl.simulation import processes
 
 
 def report(command: Report, console: Console) -> None:
@@ -57,7 +57,7 @@ def report(command: Report, console: Console) -> None:
     options = options_of_tables(command, runs)
     answers = []
     if by_client:
-        mesh.check_backend()
+        processes.check_backend()
         answers = client_answers(runs, against=command.against, client=command.client)
     tables = [table for one in answers for table in client_sections(one)]
     tables = tables or sections(runs, **options)
@@ -111,7 +111,7 @@ def predict(command: Predict, console: Console) -> None:
         csv_file = (command.input, command.columns, command.encoding, command.decimal)
         new = examples_of_csv(run, read_sheet(*csv_file))
     check(command.proba or not command.calibrate, "--calibrate is given without --proba: give both")
-    mesh.check_backend()
+    processes.check_backend()
     predictions = ask(new.x)
     check(
         new.y is None or (new.y.shape == predictions.shape and new.y.dtype.kind in "buif"),
@@ -211,7 +211,7 @@ def is_of_search(command: Report, file: Path) -> bool:
     from jaxfl.experiment.html.page import check_page, is_search  # it loads matplotlib
 
     check_page(file, command.overwrite)
-    mesh.check_backend()
+    processes.check_backend()
     return any(map(is_search, command.directories))
 
 

@@ -20,7 +20,7 @@ from jaxfl.core.options import checked
 from jaxfl.experiment.config import Config
 from jaxfl.experiment.session.run import Follow
 from jaxfl.experiment.store.records import LineOfRun, Summary, read_summary
-from jaxfl.simulation import mesh
+from jaxfl.simulation import processes
 from jaxfl.simulation.evaluate import STAGES
 from jaxfl.simulation.metrics import METRICS
 from jaxfl.simulation.statistics import StageStatistics
@@ -159,7 +159,7 @@ class Tracking:
 
     def __init__(self, tracker: Tracker | None, directories: dict[str, Path]):
         check_library(tracker)
-        self.tracker: Tracker | None = tracker if mesh.is_main_process() else None
+        self.tracker: Tracker | None = tracker if processes.is_main_process() else None
         self.directories = directories
         self.config: Config | None = None
         self.run: Tracked | None = None

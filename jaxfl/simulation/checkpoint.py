@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from jaxfl.simulation.mesh import is_main_process
+from jaxfl.simulation.processes import is_main_process
 
 
 def save(path: Path, round: int, state: PyTree) -> None:

@@ -31,11 +31,11 @@ EXEMPT |= {
     "jaxfl.experiment.Tracking": "it needs the library of a tracker; docs/tracking.md shows it",
     "jaxfl.experiment.resume_comparison": "as `resume`, on the directory that `compare` writes",
     "jaxfl.simulation.evaluate.make_evaluate_cohort": "`make_evaluate_models` has an example of it",
-    "jaxfl.simulation.mesh.check_backend": PROCESS,
+    "jaxfl.simulation.processes.check_backend": PROCESS,
     "jaxfl.simulation.mesh.connect": PROCESS,
-    "jaxfl.simulation.mesh.join_processes": PROCESS,
-    "jaxfl.simulation.mesh.keep_programs": PROCESS,
-    "jaxfl.simulation.mesh.prepare_host": PROCESS,
+    "jaxfl.simulation.processes.join_processes": PROCESS,
+    "jaxfl.simulation.processes.keep_programs": PROCESS,
+    "jaxfl.simulation.processes.prepare_host": PROCESS,
     "jaxfl.uplink.Compression": "the examples of `quantise` and `top_k` show it",
 }
 

@@ -1,9 +1,6 @@
 import dataclasses
 import json
-import os
 import shutil
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -156,48 +153,3 @@ def test_a_run_does_not_depend_on_the_number_of_devices(tmp_path):
         np.load(tmp_path / "2" / "clients.npz") as two,
     ):
         np.testing.assert_allclose(one["fine_tuned_test"], two["fine_tuned_test"], atol=1e-2)
-
-
-@pytest.mark.slow(seconds=20)
-def test_processes_that_a_cluster_started_find_each_other(tmp_path):
-    """With the variables that SLURM sets for two tasks on one node."""
-    out = tmp_path / "run"
-    words = ["run", "fedavg", "--cluster", "--clients", "5", "--rounds", "1", "--local-steps", "1"]
-    words += ["--model", "linear", "--devices", "1", "--out", str(out)]
-    running = []
-    for process in ("0", "1"):
-        said = {
-            "SLURM_JOB_ID": str(os.getpid()),
-            "SLURM_STEP_NODELIST": "localhost",
-            "SLURM_STEP_NUM_NODES": "1",
-            "SLURM_NTASKS": "2",
-            "SLURM_PROCID": process,
-            "SLURM_LOCALID": process,
-        }
-        command = [sys.executable, "-m", "jaxfl", *words]
-        running.append(
-            subprocess.Popen(
-                command, env=os.environ | said, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-            )
-        )
-    ended = [process.communicate(timeout=200) for process in running]
-    assert [process.returncode for process in running] == [0, 0], ended
-    assert (out / "summary.json").exists()
-    assert b"written to" in ended[0][0]
-    assert b"written to" not in ended[1][0]  # the first process alone writes
-
-
-@pytest.mark.slow(seconds=40)
-def test_collective_operations_in_a_branch_do_not_keep_two_devices_waiting(tmp_path):
-    """The second run takes its programs from the cache, and aborted in four of five cases."""
-    words = ["run", "fedsem", "--rounds", "4", "--devices", "2", "--no-keep-models", "--overwrite"]
-    limits = "warn_stuck_timeout_seconds=5 --xla_cpu_collective_call_terminate_timeout_seconds=8"
-    flags = f"--xla_cpu_collective_call_{limits}"
-    clean = os.environ | {"XLA_FLAGS": flags, "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    for _ in range(4):
-        ended = subprocess.run(
-            [sys.executable, "-m", "jaxfl", *words, "--out", str(tmp_path / "run")],
-            env=clean,
-            capture_output=True,
-        )
-        assert ended.returncode == 0, ended.stderr[-500:]

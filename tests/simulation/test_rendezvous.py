@@ -13,7 +13,6 @@ import pytest
 from jaxfl.core.errors import InputError
 from jaxfl.core.version import VERSION
 from jaxfl.simulation import rendezvous
-from jaxfl.simulation.mesh import devices_of_process
 from jaxfl.simulation.rendezvous import meet
 
 
@@ -184,24 +183,3 @@ def test_processes_that_were_started_differently(coordinator, greeting, message,
     answers, _ = together(coordinator, processes=2, numbers=[0, 1], timeout=9.0)
     assert answers[0] == answers[1]
     assert answers[0].startswith(message)
-
-
-@pytest.mark.parametrize(
-    ("hosts", "environment", "devices"),
-    [
-        # One process a node uses all its devices.
-        (["a", "b"], {}, [None, None]),
-        (["a", "b"], {"CUDA_VISIBLE_DEVICES": "0,1,2,3"}, [None, None]),
-        # Several share them.
-        (["a"] * 4, {"CUDA_VISIBLE_DEVICES": "0,1,2,3"}, [[0], [1], [2], [3]]),
-        (["a", "b", "a", "b"], {}, [[0, 1, 2, 3], [0, 1, 2, 3], [4, 5, 6, 7], [4, 5, 6, 7]]),
-        # The scheduler has dealt them out.
-        (["a", "a"], {"CUDA_VISIBLE_DEVICES": "3"}, [None, None]),
-        (["a", "a"], {"CUDA_VISIBLE_DEVICES": "0,1", "SLURM_GPUS_PER_TASK": "2"}, [None, None]),
-        (["a", "a"], {"CUDA_VISIBLE_DEVICES": ""}, [None, None]),
-        (["a", "a"], {"ROCR_VISIBLE_DEVICES": "0,1"}, [[0], [1]]),
-    ],
-)
-def test_the_devices_of_a_host_are_shared_by_its_processes(hosts, environment, devices):
-    dealt = [devices_of_process(hosts, number, environment, 8) for number in range(len(hosts))]
-    assert dealt == devices

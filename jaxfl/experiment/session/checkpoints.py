@@ -19,7 +19,7 @@ from jaxfl.experiment.store import files
 from jaxfl.experiment.store.inputs import check_inputs
 from jaxfl.experiment.store.manifest import check_pieces, read_manifest, write_manifest
 from jaxfl.experiment.store.records import Digests, read_digests
-from jaxfl.simulation import checkpoint, mesh
+from jaxfl.simulation import checkpoint, mesh, processes
 
 
 def write_checkpoint(
@@ -46,14 +46,14 @@ def write_checkpoint(
     draft, whole = folder / ".part", folder / f"{record.round:06}"
     data = built.data.digest  # which all processes compute together
     with files.writing(folder):
-        if mesh.is_main_process():
+        if processes.is_main_process():
             shutil.rmtree(draft, ignore_errors=True)
             draft.mkdir(parents=True)
         # Without the padding, which belongs to the devices of now.
         axis = history.seeds.client_axis
         state = mesh.unpad(mesh.fetch(record.state), built.clients, axis=axis)
         best = mesh.fetch(best)
-        if mesh.is_main_process():
+        if processes.is_main_process():
             history.archive.write()
             checkpoint.save(draft / "state", record.round, (state, best))
             files.write_npz(

@@ -45,7 +45,7 @@ from jaxfl.experiment.store.records import (
     Traffic,
 )
 from jaxfl.graphs.measures import measure_graph, spectral_gap
-from jaxfl.simulation import mesh
+from jaxfl.simulation import mesh, processes
 from jaxfl.simulation.evaluate import Evaluation, Stage
 from jaxfl.simulation.statistics import (
     SeedStatistics,
@@ -126,7 +126,7 @@ class History:
             self.elapsed = self.timing.after(record.ids, self.elapsed, record.round)
         line, scores = self._evaluate(record)
         self._look_for_stop()
-        if mesh.is_main_process():
+        if processes.is_main_process():
             arrays = {IDS: record.ids} | {name: row[:, None] for name, row in scores.items()}
             if line is not None:
                 arrays[LINES] = np.array([json.dumps(line)], bytes)

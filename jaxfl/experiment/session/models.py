@@ -29,7 +29,7 @@ from jaxfl.experiment.store.files import (
     remove,
     write_npz,
 )
-from jaxfl.simulation import mesh
+from jaxfl.simulation import mesh, processes
 
 FILE = MODELS
 LARGE = 10**9  # bytes of the file beyond which a run says so before it begins
@@ -114,7 +114,7 @@ def write_snapshot(program: Program, state: State, number: int, out: Path) -> No
     if every is None or number % every:
         return
     arrays = _arrays({"last": program.deploy(state)})
-    if mesh.is_main_process():
+    if processes.is_main_process():
         make_directory(out / SNAPSHOTS)
         write_npz(_snapshot(out, number), arrays, compressed=False)
 

@@ -39,7 +39,7 @@ from jaxfl.experiment.store.records import (
     check_version,
     read_summary,
 )
-from jaxfl.simulation import mesh
+from jaxfl.simulation import processes
 from jaxfl.simulation.metrics import metric_of
 
 # The files with which the directory of a run begins and ends
@@ -85,7 +85,7 @@ def execute(
     program = make_program(built, out)
     digests = built.digests  # which all processes compute together
     with locks.locked(out):
-        if mesh.is_main_process():
+        if processes.is_main_process():
             begin(out, built, digests, overwrite)
         with hint(out, *ENDS):
             return record_run(program, out, follow).summary(program.seconds)
@@ -149,7 +149,7 @@ def go_on(
         newest = checkpoints.find_checkpoint(directory, built.config, built.digests)
         follow(built.config, None)
         program = make_program(built, directory, int(newest.name) if newest else 0)
-        if rounds is not None and mesh.is_main_process():
+        if rounds is not None and processes.is_main_process():
             reopen(directory, rounds)
     with hint(directory, *ENDS):
         return record_run(program, directory, follow, newest).summary(program.seconds)
@@ -210,11 +210,11 @@ def record_run(
     built, config = program.built, program.built.config
     history = History(built, out / files.ROUNDS)
     best = no_best(program) if config.keep_models else None
-    if best and mesh.is_main_process():
+    if best and processes.is_main_process():
         tell_size(best, out, config)
     if checkpoint is not None:
         program, best = checkpoints.read_checkpoint(checkpoint, program, best, history)
-    if mesh.is_main_process():
+    if processes.is_main_process():
         history.archive.drop_later()
         drop_snapshots(out, program.done)
         files.write_file(out / "metrics.jsonl", files.json_lines(history.lines))
@@ -227,14 +227,14 @@ def record_run(
             state = record.state
             line = history.add(record)
             if line is not None:
-                if mesh.is_main_process():
+                if processes.is_main_process():
                     files.append_lines(out / "metrics.jsonl", [line])
                 follow(config, _line_of_run(line, history))
                 best = best and better(best, program, record)
             write_snapshot(program, state, record.round, out)
             _check_convergence(config, history, record.round)
             is_last = record.round == config.rounds or history.stopped is not None
-            must_stop = not is_last and mesh.any_process(request.is_set())
+            must_stop = not is_last and processes.any_process(request.is_set())
             if record.round in due or must_stop or (is_last and due):
                 program.before_checkpoint(record.state)
                 paths.append(checkpoints.write_checkpoint(out, record, history, best, built))
@@ -246,7 +246,7 @@ def record_run(
         evaluated = evaluated_ids(built, history.ids[-1][:, -1])
         history.add_constant(evaluate_constant(built, evaluated), evaluated)
         models = models_of(program, state, best) if best else {}
-        if mesh.is_main_process():
+        if processes.is_main_process():
             vanished = vanished_files(out, history, paths)
             finish(out, built, history, program.seconds, models)
             if not config.checkpoint_every:
@@ -255,7 +255,7 @@ def record_run(
                 if built.data.stored is not None:
                     files.remove(out / files.STATES)
             _tell(out, built, history, vanished, evaluated)
-        if mesh.any_process(request.is_set()):
+        if processes.any_process(request.is_set()):
             raise interruption(request.number, f"the run in {out} is finished")
     return history
 

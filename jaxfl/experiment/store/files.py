@@ -16,7 +16,7 @@ import numpy as np
 
 from jaxfl.core.errors import InputError, check
 from jaxfl.experiment.config.fields import PICTURE_FORMATS
-from jaxfl.simulation import mesh
+from jaxfl.simulation import processes
 
 
 def _pictures(*names: str) -> tuple[str, ...]:
@@ -166,8 +166,8 @@ def new_directory(name: str) -> Iterator[Path]:
     Args:
       name: path of the directory, to which a number may be added.
     """
-    if not mesh.is_main_process():
-        yield Path(mesh.from_main_process(""))
+    if not processes.is_main_process():
+        yield Path(processes.from_main_process(""))
         return
     parent = Path(name).parent
     unused = [] if parent.exists() else [parent]
@@ -176,7 +176,7 @@ def new_directory(name: str) -> Iterator[Path]:
         with _making(path), suppress(FileExistsError):
             path.mkdir(parents=True)
             break
-    mesh.from_main_process(str(path))
+    processes.from_main_process(str(path))
     try:
         yield path
     finally:

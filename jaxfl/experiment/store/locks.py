@@ -12,7 +12,7 @@ from pathlib import Path
 
 from jaxfl.core.errors import InputError, warn
 from jaxfl.experiment.store import files
-from jaxfl.simulation import mesh
+from jaxfl.simulation import processes
 
 if sys.platform == "win32":  # which has no such lock
     fcntl = None
@@ -41,7 +41,7 @@ def check_free(directories: list[Path], overwrite: bool) -> None:
       InputError: a directory holds a run or a comparison, cannot be one, or another process writes
         into it.
     """
-    if mesh.is_main_process():
+    if processes.is_main_process():
         for directory in directories:
             files.check_empty(directory, overwrite)
             if os.path.lexists(directory / files.LOCK):
@@ -77,7 +77,7 @@ def claim(path: Path) -> Iterator[bool]:
     Yields:
       Whether this process has the lock.
     """
-    if fcntl is None or not mesh.is_main_process():
+    if fcntl is None or not processes.is_main_process():
         yield True
         return
     files.make_directory(path.parent)

@@ -22,7 +22,7 @@ from jaxfl.experiment.store.inputs import check_inputs, digests_of
 from jaxfl.experiment.store.records import Digests, Summary, read_digests, read_summary
 from jaxfl.experiment.studies.budget import equalise
 from jaxfl.experiment.studies.comparison import write_comparison
-from jaxfl.simulation import mesh
+from jaxfl.simulation import processes
 
 # The files with which the directory of a comparison begins and ends
 ENDS = (files.CONFIGS, "comparison.json")
@@ -163,7 +163,7 @@ def resume_comparison(
             first = resolve(configs[0])
             place = directory / files.INPUTS
             check_inputs(place, read_digests(place), digests_of(configs, [gather(first).digest]))
-            if rounds is not None and mesh.is_main_process():
+            if rounds is not None and processes.is_main_process():
                 # From now on the comparison has so many rounds, and counts as stopped.
                 files.remove(directory / "comparison.json")
                 files.write_file(directory / files.CONFIGS, to_json(configs))
@@ -180,7 +180,7 @@ def resume_comparison(
                 changes = {} if devices is None else {"devices": devices}
                 # What a process left that ended before it wrote config.json
                 execute(replace(config, **changes), run, overwrite=True, follow=follow)
-        if not mesh.is_main_process():
+        if not processes.is_main_process():
             return {}
         return write_table(directory, directories, build(first, gather(first)))
 
@@ -270,15 +270,15 @@ def _run_all(
         program = make_program(built, directories[name])
         if place == 0:
             stack.enter_context(locks.locked(out))
-            if mesh.is_main_process():
+            if processes.is_main_process():
                 _write_plan(configs, digests, out, overwrite)
             stack.enter_context(hint(out, *ENDS, always=True))
         with locks.locked(directories[name]):
-            if mesh.is_main_process():
+            if processes.is_main_process():
                 begin(directories[name], built, built.digests, overwrite)
             history = record_run(program, directories[name], follow)
         summaries[name] = history.summary(program.seconds)
-    if not mesh.is_main_process():
+    if not processes.is_main_process():
         return summaries
     return write_table(out, directories, ready[0])
 

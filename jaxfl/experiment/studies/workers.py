@@ -39,6 +39,7 @@ from jaxfl.experiment.studies.compare import (
 )
 from jaxfl.experiment.studies.points import Point
 from jaxfl.experiment.studies.shares import Share, take_all
+from jaxfl.experiment.studies.trials import name_of, run_group
 
 
 def work(
@@ -180,7 +181,7 @@ def work_on_search(
 
         def execute(group: sweep.Group) -> None:
             with interruptible() as request:
-                trials = sweep.run_group(group, plan, answer(request, "trials"))
+                trials = run_group(group, plan, answer(request, "trials"))
                 with locks.alone(file):
                     sweep.write_trials(trials, directory)
                 sweep.report(written(), plan, follow)
@@ -191,7 +192,7 @@ def work_on_search(
         rest = take_all(
             [
                 Share(
-                    sweep.name_of(group),
+                    name_of(group),
                     locks.beside(directory / f"trial-{group[1][0]}"),
                     partial(is_done, group[1]),
                     partial(execute, group),

@@ -14,7 +14,7 @@ import pytest
 from jaxfl.core.errors import InputError, Terminated
 from jaxfl.experiment import Config
 from jaxfl.experiment.store import files, locks
-from jaxfl.experiment.studies import sweep
+from jaxfl.experiment.studies import sweep, trials
 from jaxfl.experiment.studies.sweep import plan_search, resume_search, search
 from jaxfl.experiment.studies.workers import watch_search, work_on_search
 
@@ -37,7 +37,7 @@ RESULTS = (files.PLAN, "sweep.json", "best.json")
 @pytest.fixture(scope="module")
 def groups():
     """The programs of the search."""
-    return sweep._build_groups(TINY, POINTS)
+    return trials.build_groups(TINY, POINTS)
 
 
 @pytest.fixture
@@ -53,8 +53,8 @@ def computed(monkeypatch, groups):
             for point in points
         ]
 
-    monkeypatch.setattr(sweep, "_together", together)
-    monkeypatch.setattr(sweep, "_build_groups", lambda config, points: groups)
+    monkeypatch.setattr(trials, "_together", together)
+    monkeypatch.setattr(sweep, "build_groups", lambda config, points: groups)
     return counts
 
 
@@ -131,7 +131,7 @@ def test_a_search_without_a_score_is_an_error_of_each_worker(computed, monkeypat
         time.sleep(0.02)
         return [{"point": point, "val": None, "test": None} for point in points]
 
-    monkeypatch.setattr(sweep, "_together", together)
+    monkeypatch.setattr(trials, "_together", together)
     plan_search(TINY, POINTS, tmp_path)
     results = in_threads(3, work_on_search, tmp_path)
     assert sweep.NO_SCORE in results

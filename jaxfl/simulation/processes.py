@@ -1,0 +1,256 @@
+"""Processes: what is settled before JAX starts, how they join, and what they tell each other.
+
+Each process has its devices and the cache of compiled programs; the first one writes files.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jaxlib.version
+import numpy as np
+from jax.experimental import multihost_utils
+
+from jaxfl.core.errors import InputError, check, warn
+from jaxfl.simulation import rendezvous
+
+# The devices of a CPU share a pool of threads, and a device that waits for another one in a
+# collective operation keeps its thread. By default XLA starts whatever is ready. Where a branch has
+# collective operations, and others are ready beside it, one device can take all threads, and the
+# process aborts after 40 s. So did four of five runs of FedSEM on two cores; with this flag none.
+IN_ORDER = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
+# Versions of jaxlib in which the flag was tried: XLA aborts on a flag that it does not know.
+KNOWN_IN = ((0, 10),)
+# Seconds without a sign of life after which JAX counts a process as lost.
+HEARTBEAT = 40
+
+
+def join_processes(
+    coordinator: str | None = None,
+    processes: int | None = None,
+    process: int | None = None,
+    *,
+    timeout: float = 300.0,
+) -> None:
+    """Joins several processes, on one host or many, that run the same program on the same data.
+
+    It must be the first use of JAX. If all arguments are None they are taken from the cluster
+    (SLURM, Open MPI, Kubernetes, Cloud TPU). On CPU the processes communicate through gloo. A
+    process that waits for others says so. GPUs of a host are dealt out to its processes
+    (`devices_of_process`), unless JAX_LOCAL_DEVICE_IDS names those of this process.
+
+    Args:
+      coordinator: HOST:PORT of process 0.
+      processes: number of processes.
+      process: index of this process, from 0.
+      timeout: seconds to wait for the other processes.
+
+    Raises:
+      InputError: the processes do not find each other, or JAX has already started.
+    """
+    coordinator = coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS")
+    if coordinator is None or processes is None or process is None:
+        coordinator, processes, process = _of_cluster(coordinator, processes, process, timeout)
+    rendezvous.split(coordinator)
+    check(
+        0 <= process < processes,
+        f"process {process} of {processes} processes: expected 0 or more and less than --processes",
+    )
+    devices = None
+    if processes > 1:
+        hosts = rendezvous.meet(coordinator, processes, process, float(timeout), warn)
+        if "JAX_LOCAL_DEVICE_IDS" not in os.environ:
+            devices = devices_of_process(hosts, process, os.environ, _installed_gpus())
+    try:
+        jax.distributed.initialize(
+            coordinator,
+            processes,
+            process,
+            local_device_ids=devices,
+            cluster_detection_method="deactivate",
+            heartbeat_timeout_seconds=HEARTBEAT,
+        )
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(
+            f"the processes cannot join ({reason}): start each with the same coordinator "
+            "HOST:PORT and number of processes, and its own process number from 0"
+        ) from error
+
+
+def _of_cluster(
+    coordinator: str | None, processes: int | None, process: int | None, timeout: float
+) -> tuple[str, int, int]:
+    """The arguments of `join_processes` of which some are None."""
+    # JAX has no public name for it.
+    from jax._src.clusters import ClusterEnv
+
+    reason = "none is at hand"
+    try:
+        coordinator, processes, process, _ = ClusterEnv.auto_detect_unset_distributed_params(
+            coordinator, processes, process, None, None, int(timeout)
+        )
+    except (RuntimeError, ValueError, KeyError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+    if coordinator is None or processes is None or process is None:
+        raise InputError(
+            f"no cluster says which processes run together ({reason}): start them by SLURM's srun, "
+            "Open MPI's mpirun, as a job of Kubernetes or on a Cloud TPU, or name the coordinator"
+        )
+    return coordinator, processes, process
+
+
+def devices_of_process(
+    hosts: Sequence[str], process: int, environment: Mapping[str, str], installed: int
+) -> list[int] | None:
+    """Which GPUs of its host a process uses, by their places among those that it sees.
+
+    A process that is alone on its host uses all of them. Several share them evenly, unless the
+    scheduler has already given each its own: if it sees one, or if SLURM has `--gpus-per-task`.
+
+    Args:
+      hosts: the host of each process.
+      process: index of this process.
+      environment: its environment, where CUDA_VISIBLE_DEVICES may say which GPUs it sees.
+      installed: how many GPUs it sees otherwise.
+
+    Returns:
+      The places, None for all that it sees.
+
+    Example:
+      >>> devices_of_process(["a", "b"], 1, {}, 8)
+      >>> devices_of_process(["a", "a"], 1, {}, 8)
+      [4, 5, 6, 7]
+      >>> devices_of_process(["a", "a"], 1, {"CUDA_VISIBLE_DEVICES": "5"}, 8)
+    """
+    here = [number for number, host in enumerate(hosts) if host == hosts[process]]
+    visible = environment.get("CUDA_VISIBLE_DEVICES", environment.get("ROCR_VISIBLE_DEVICES"))
+    count = installed if visible is None else len([one for one in visible.split(",") if one])
+    share = count // len(here)
+    if len(here) == 1 or share == 0 or "SLURM_GPUS_PER_TASK" in environment:
+        return None
+    first = share * here.index(process)
+    return list(range(first, first + share))
+
+
+def _installed_gpus() -> int:
+    """The number of NVIDIA's GPUs in this host."""
+    return len(list(Path("/dev").glob("nvidia[0-9]*")))
+
+
+def check_backend() -> None:
+    """Starts JAX, and connects the processes that run together.
+
+    Raises:
+      InputError: it finds no device of the kind that is asked for, or it may not compile.
+    """
+    # JAX adds its flags to the class at run time.
+    disabled = jax.config.jax_disable_jit  # pyright: ignore[reportAttributeAccessIssue]
+    check(
+        not disabled,
+        "JAX_DISABLE_JIT is set, and a run is a compiled program: unset it",
+    )
+    try:
+        jax.devices()
+    except (RuntimeError, AssertionError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        platforms = jax.config.jax_platforms  # pyright: ignore[reportAttributeAccessIssue]
+        backend = platforms or "its default"
+        raise InputError(
+            f"JAX cannot start on {backend} ({reason:.200}): install it for that device, or set "
+            "JAX_PLATFORMS=cpu"
+        ) from error
+    any_process(False)
+
+
+def prepare_host(devices: int | None = None) -> None:
+    """Makes JAX see the CPU as that many devices, one per core if None.
+
+    Two devices of one core each train clients faster than one device of two cores
+    (docs/performance.md). It has no effect after JAX has started.
+
+    It also adds `IN_ORDER` to the environment's XLA_FLAGS, under versions that know it.
+    """
+    try:
+        jax.config.update("jax_num_cpu_devices", devices or os.cpu_count() or 1)
+    except RuntimeError:
+        return  # the number of devices is fixed now; `make_mesh` tells if they are too few
+    flags = os.environ.get("XLA_FLAGS", "")
+    option = IN_ORDER.partition("=")[0]
+    if jaxlib.version.__version_info__[:2] in KNOWN_IN and option not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} {IN_ORDER}".strip()
+
+
+def keep_programs() -> None:
+    """Compiled programs are kept between runs, below the user's cache folder.
+
+    A folder that the user has set stays. Of several processes the first one writes, and all read.
+    """
+    _share_programs()
+    # JAX adds its flags to the class at run time.
+    folder = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
+    if folder is None:
+        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        jax.config.update("jax_compilation_cache_dir", str(root / "jaxfl"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def _share_programs() -> None:
+    """Makes the processes of a CPU know programs by the same names, those of process 0.
+
+    In JAX's cache the name of a program has the fingerprint of the CPU, in which jaxlib includes
+    the number of the process, and process 0 alone writes: the others would find nothing.
+    """
+    known = jaxlib.version.__version_info__[:2] in KNOWN_IN
+    if jax.process_count() == 1 or jax.default_backend() != "cpu" or not known:
+        return
+    # JAX has no public names for these.
+    from jax._src import cache_key
+    from jax._src.lib import xla_client  # pyright: ignore[reportPrivateImportUsage]
+
+    alone = xla_client.make_cpu_client(num_devices=jax.local_device_count())
+    fingerprint = xla_client.get_topology_for_devices(alone.devices()).fingerprint()
+
+    def add_fingerprint(content: Any, devices: np.ndarray) -> None:
+        content.update(fingerprint.to_bytes(8, byteorder="big"))
+
+    cache_key._hash_accelerator_config = add_fingerprint
+
+
+def any_process(flag: bool) -> bool:
+    """Whether the flag is set in any process; all processes must call it.
+
+    Example:
+      >>> any_process(False), any_process(True)
+      (False, True)
+    """
+    if jax.process_count() == 1:
+        return flag
+    return bool(multihost_utils.process_allgather(np.array(flag)).any())
+
+
+def from_main_process(text: str) -> str:
+    """The text that the main process has; all processes must call it.
+
+    Example:
+      >>> from_main_process("runs/2026-01-01")
+      'runs/2026-01-01'
+    """
+    if jax.process_count() == 1:
+        return text
+    letters = np.zeros(4096, np.uint8)
+    content = np.frombuffer(text.encode()[:4096], np.uint8)
+    letters[: content.size] = content
+    return bytes(multihost_utils.broadcast_one_to_all(letters)).rstrip(b"\0").decode()
+
+
+def is_main_process() -> bool:
+    """Whether this is the process that writes files and prints.
+
+    Example:
+      >>> is_main_process()
+      True
+    """
+    return jax.process_index() == 0
