@@ -23,7 +23,7 @@ from jaxfl.experiment.pictures import drawing
 from jaxfl.experiment.session.clients import Data, make_federation
 from jaxfl.experiment.session.program import compile_run, records
 from jaxfl.experiment.store import files
-from jaxfl.simulation.evaluate import by_stage
+from jaxfl.simulation.evaluation import by_stage
 
 CLIENTS = 10
 GROUPS = 5

@@ -30,7 +30,7 @@ from jaxfl.experiment.pictures import drawing
 from jaxfl.experiment.session.build import make_task
 from jaxfl.experiment.session.seeds import Seeds
 from jaxfl.experiment.store import files
-from jaxfl.simulation.evaluate import Scores
+from jaxfl.simulation.evaluation import Scores
 
 CLIENTS = 10
 DIGITS = {  # options without a preset

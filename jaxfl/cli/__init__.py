@@ -34,7 +34,7 @@ from jaxfl.cli.arguments import (
     with_names,
 )
 from jaxfl.cli.choices import DATA
-from jaxfl.cli.commands import COMMANDS, DEMONSTRATION, SETTING
+from jaxfl.cli.commands import COMMANDS, DEMONSTRATION
 from jaxfl.cli.completion import completion
 from jaxfl.cli.groups import Unreadable, registry
 from jaxfl.cli.launch import asks_for_workers, launch_workers
@@ -58,6 +58,7 @@ from jaxfl.cli.output import (
     output_of_run,
 )
 from jaxfl.cli.plugins import run_plugins
+from jaxfl.cli.start import SETTING
 from jaxfl.cli.worker import work
 from jaxfl.core.errors import Diverged, InputError, RunWarning, check
 from jaxfl.core.text import visible

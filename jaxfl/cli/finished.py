@@ -15,8 +15,8 @@ from jaxfl.data.arrays import read_npz
 from jaxfl.data.table.read import Sheet, read_sheet
 from jaxfl.data.table.windows import examples
 from jaxfl.experiment.session.by_client import client_answers
+from jaxfl.experiment.session.client_ids import id_or_name
 from jaxfl.experiment.session.client_tables import client_sections
-from jaxfl.experiment.session.load import client_named
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.finished import load_finished
 from jaxfl.experiment.store.records import Runs
@@ -102,7 +102,7 @@ def predict(command: Predict, console: Console) -> None:
         command.out is None or command.overwrite or not os.path.exists(command.out),
         f"{command.out} exists: choose another --out, or add --overwrite",
     )
-    client = client_named(run, command.client)
+    client = run.client_id(id_or_name(command.client, run.names))
     whose = {"which": command.which, "seed": command.seed, "fold": command.fold}
     ask = functools.partial(run.predict, client, **whose)
     if is_npz(command.input):

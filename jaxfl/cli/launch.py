@@ -18,18 +18,11 @@ import jax
 from rich.console import Console
 
 from jaxfl import experiment
-from jaxfl.cli.commands import (
-    check_as_it_began,
-    configs_of,
-    directory,
-    is_search,
-    settle,
-    show_comparison,
-    show_search,
-    trials_of,
-)
+from jaxfl.cli.commands import configs_of, show_comparison
 from jaxfl.cli.options import Compare, LaunchOptions, Resume, Sweep
 from jaxfl.cli.progress import Follower, SearchFollower
+from jaxfl.cli.search import check_as_it_began, is_search, show_search, trials_of
+from jaxfl.cli.start import directory, settle
 from jaxfl.cli.worker import check_one_process, check_workers
 from jaxfl.core.errors import InputError, check
 from jaxfl.experiment.config import load_configs, resolve

@@ -5,9 +5,10 @@ import os
 from rich.console import Console
 
 from jaxfl import experiment
-from jaxfl.cli.commands import check_as_it_began, is_search, plugins, settle, show_search
 from jaxfl.cli.options import Compare, Resume
 from jaxfl.cli.progress import Follower, SearchFollower
+from jaxfl.cli.search import check_as_it_began, is_search, show_search
+from jaxfl.cli.start import plugins, settle
 from jaxfl.core.errors import check
 from jaxfl.experiment.config import load_configs
 from jaxfl.experiment.config.hints import check_fields

@@ -21,7 +21,7 @@ from jaxfl.experiment.config import Config
 from jaxfl.experiment.session.run import Follow
 from jaxfl.experiment.store.records import LineOfRun, Summary, read_summary
 from jaxfl.simulation import processes
-from jaxfl.simulation.evaluate import STAGES
+from jaxfl.simulation.evaluation import STAGES
 from jaxfl.simulation.metrics import METRICS
 from jaxfl.simulation.statistics import StageStatistics
 

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxfl.core.options import checked
-from jaxfl.simulation.evaluate import STAGES, Stage
+from jaxfl.simulation.evaluation import STAGES, Stage
 from jaxfl.simulation.statistics import select_on_val
 
 # Which scores of an evaluation a table takes: those of one stage, or for each client the better of

@@ -26,7 +26,7 @@ class Statistics(TypedDict):
 
 
 class StageStatistics(TypedDict):
-    """The statistics of each stage that was scored, see `jaxfl.simulation.evaluate.Evaluation`."""
+    """The statistics of each stage that was scored, see `simulation.evaluation.Evaluation`."""
 
     deployed: Statistics
     trained: NotRequired[Statistics]

@@ -12,11 +12,8 @@ from jaxfl.core.errors import InputError
 from jaxfl.core.types import Dataset, Pool
 from jaxfl.data import federate, load, pathological
 from jaxfl.simulation.client_scores import score_clients
-from jaxfl.simulation.evaluate import (
-    by_stage,
-    make_evaluate,
-    make_evaluate_models,
-)
+from jaxfl.simulation.evaluate import make_evaluate, make_evaluate_models
+from jaxfl.simulation.evaluation import by_stage
 from jaxfl.simulation.participation import full
 from jaxfl.simulation.rounds import make_rounds
 from jaxfl.simulation.statistics import select_on_val, summarise

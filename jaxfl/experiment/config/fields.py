@@ -24,7 +24,7 @@ from jaxfl.experiment.config.notes import (
     Needs,
 )
 from jaxfl.models import MODELS
-from jaxfl.simulation.evaluate import After
+from jaxfl.simulation.evaluation import After
 from jaxfl.simulation.metrics import METRICS
 from jaxfl.training.optimizers import OPTIMIZERS, SCHEDULES
 from jaxfl.uplink import ATTACKS, DEFENCES, SCALED

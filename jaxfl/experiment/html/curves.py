@@ -36,7 +36,7 @@ from jaxfl.experiment.tables.scores import (
     score_text,
     spans_magnitudes,
 )
-from jaxfl.simulation.evaluate import Stage
+from jaxfl.simulation.evaluation import Stage
 from jaxfl.simulation.metrics import metric_of
 from jaxfl.simulation.statistics import Statistic
 

@@ -40,7 +40,7 @@ from jaxfl.experiment.tables.scores import (
     spans_magnitudes,
 )
 from jaxfl.experiment.tables.wording import called, called_runs, titles_called
-from jaxfl.simulation.evaluate import Stage
+from jaxfl.simulation.evaluation import Stage
 from jaxfl.simulation.metrics import metric_of
 from jaxfl.simulation.statistics import Statistic
 

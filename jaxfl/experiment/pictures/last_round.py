@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from jaxfl.experiment.pictures.drawing import OTHERS, literal, shorten
 from jaxfl.experiment.store.records import Runs
 from jaxfl.experiment.tables.scores import FEW, TITLES, by_seed, measure_of, score_of
-from jaxfl.simulation.evaluate import Stage
+from jaxfl.simulation.evaluation import Stage
 from jaxfl.simulation.metrics import metric_of
 from jaxfl.simulation.statistics import Statistic
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from jaxfl.core.errors import InputError, check, warn
 from jaxfl.data.partition import OWNED
-from jaxfl.experiment.session.load import FinishedRun, client_named, load
+from jaxfl.experiment.session.client_ids import id_or_name
+from jaxfl.experiment.session.load import FinishedRun, load
 from jaxfl.experiment.store.files import INPUTS, read_arrays
 from jaxfl.experiment.store.graph_file import WEIGHTS, open_graph
 from jaxfl.experiment.store.records import RunRecord, Runs, read_digests
@@ -141,7 +142,9 @@ def _answers_of(group: Group, against: str | None, client: str | None) -> Answer
         )
     first = load(runs[reference].directories[0])
     count = first.config.clients or 0
-    clients = list(range(count)) if client is None else [client_named(first, client)]
+    clients = list(range(count))
+    if client is not None:
+        clients = [first.client_id(id_or_name(client, first.names))]
     stored = {label: _last_scores(run, count) for label, run in runs.items()}
     seeds = len(stored[reference])
     arrays = first.clients

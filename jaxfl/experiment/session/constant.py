@@ -20,7 +20,7 @@ from jaxfl.experiment.session.build import Built
 from jaxfl.experiment.session.seeds import Seeds
 from jaxfl.simulation import mesh
 from jaxfl.simulation.client_scores import metrics_of_clients, score_clients
-from jaxfl.simulation.evaluate import Evaluation, Scores
+from jaxfl.simulation.evaluation import Evaluation, Scores
 from jaxfl.simulation.metrics import Metric, named_metrics
 from jaxfl.simulation.on_disk.evaluate import TOGETHER, in_parts
 

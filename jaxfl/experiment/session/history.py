@@ -46,7 +46,7 @@ from jaxfl.experiment.store.records import (
 )
 from jaxfl.graphs.measures import measure_graph, spectral_gap
 from jaxfl.simulation import mesh, processes
-from jaxfl.simulation.evaluate import Evaluation, Stage
+from jaxfl.simulation.evaluation import Evaluation, Stage
 from jaxfl.simulation.statistics import (
     SeedStatistics,
     StageStatistics,

@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxfl.experiment.session.program import Record
 from jaxfl.experiment.store.records import FurtherScores, Line, Traffic
-from jaxfl.simulation.evaluate import Evaluation, Scores, Stage, by_metric, by_stage
+from jaxfl.simulation.evaluation import Evaluation, Scores, Stage, by_metric, by_stage
 from jaxfl.simulation.statistics import (
     SeedStatistics,
     StageStatistics,

@@ -1,7 +1,6 @@
 """A finished run, read from its directory: what was scored, who learned from whom, the models."""
 
 import os
-import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,10 +9,10 @@ import jax
 import numpy as np
 
 from jaxfl.algorithms import ALGORITHMS
-from jaxfl.core.errors import InputError, check, did_you_mean
+from jaxfl.core.errors import InputError, check
 from jaxfl.core.ragged import is_ragged
 from jaxfl.core.types import Algorithm, Dataset, Federation, Params
-from jaxfl.data.table.schema import Schema, from_json
+from jaxfl.data.table.schema import Schema
 from jaxfl.experiment.config import Config, load_config, resolve
 from jaxfl.experiment.session.build import make_task
 from jaxfl.experiment.session.calibration import (
@@ -21,9 +20,10 @@ from jaxfl.experiment.session.calibration import (
     probabilities,
     temperature_of,
 )
+from jaxfl.experiment.session.client_ids import id_of
 from jaxfl.experiment.session.clients import Data, gather
 from jaxfl.experiment.session.examples import Examples, check_data, examples_of
-from jaxfl.experiment.session.model_inputs import check_inputs, source_of
+from jaxfl.experiment.session.model_inputs import check_inputs, schema_of, source_of
 from jaxfl.experiment.session.models import Models, read_models, snapshots
 from jaxfl.experiment.session.seeds import seeds_of
 from jaxfl.experiment.store.files import read_arrays
@@ -176,18 +176,7 @@ class FinishedRun:
         Raises:
           InputError: there is no such client.
         """
-        count = self.config.clients or 0
-        is_name = isinstance(client, str)
-        expected = f"expected an id from 0 to {count - 1}"
-        if self.names:
-            expected += f", or one of the names {', '.join(self.names[:20])}"
-        if is_name:
-            expected = did_you_mean(client, self.names) or expected
-        check(
-            client in self.names if is_name else 0 <= client < count,
-            f"client is {client:.60}: {expected}" if is_name else f"client is {client}: {expected}",
-        )
-        return self.names.index(client) if is_name else int(client)
+        return id_of(client, self.names, self.config.clients or 0)
 
     def scores(
         self,
@@ -363,18 +352,7 @@ class FinishedRun:
           InputError: there is no such seed or fold.
         """
         seeds = seeds_of(self.config)
-        number = seeds.first if seed is None else seed
-        numbers = list(dict.fromkeys(seeds.numbers))
-        check(
-            number in numbers,
-            f"seed is {number}: expected one of {', '.join(map(str, numbers))}",
-        )
-        folds = range(seeds.folds)
-        check(
-            fold is None or fold in folds,
-            f"fold is {fold}: expected one of {', '.join(map(str, folds))}",
-        )
-        place = numbers.index(number) * seeds.folds + (fold or 0)
+        place = seeds.place(seed, fold)
         return (place, client) if seeds.count > 1 else (client,)
 
     def _models(self, which: Models) -> Params:
@@ -392,19 +370,7 @@ class FinishedRun:
         Raises:
           InputError: the data of the run are not of `jaxfl prepare csv`.
         """
-        text = self._inputs.get("schema")
-        if text is None:
-            raise InputError(
-                f"the data of {self.directory} are not of jaxfl prepare csv, so that the run does "
-                "not know what the columns of a CSV file mean: give an npz file with x"
-            )
-        file = self.directory / "summary.json"
-        schema = from_json(text, file)
-        check(
-            len(schema.target.classes) == self._inputs["classes"],
-            f"the columns of {file} have other classes than its models: write the run anew",
-        )
-        return schema
+        return schema_of(self._inputs, self.directory)
 
     @property
     def _inputs(self) -> Inputs:
@@ -426,11 +392,9 @@ class FinishedRun:
 
     def _examples(self, place: tuple[int, ...]) -> Dataset:
         """The training examples of a client, for methods that predict with them."""
-        return jax.tree.map(lambda leaf: leaf[place], self._train, is_leaf=is_ragged)
-
-    @cached_property
-    def _train(self) -> Dataset:
-        return self._data.federation.train
+        return jax.tree.map(
+            lambda leaf: leaf[place], self._data.federation.train, is_leaf=is_ragged
+        )
 
     @cached_property
     def _temperatures(self) -> dict[tuple[Models, tuple[int, ...]], float]:
@@ -450,18 +414,3 @@ class FinishedRun:
     @cached_property
     def _data(self) -> Data:
         return gather(resolve(self.config))
-
-
-def client_named(run: FinishedRun, word: str) -> int:
-    """The id of a client by its name, or by its id unless clients have numbers for names.
-
-    Raises:
-      InputError: there is no such client.
-
-    Example:
-      >>> client_named(load("runs/digits"), "3")
-      3
-    """
-    number = re.compile(r"-?\d{1,18}", re.ASCII)
-    is_id = number.fullmatch(word) and not any(map(number.fullmatch, run.names))
-    return run.client_id(int(word) if is_id else word)

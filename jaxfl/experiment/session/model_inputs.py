@@ -1,9 +1,12 @@
 """What the models of a run take and predict, so that they can be used without its data."""
 
+from pathlib import Path
+
 import numpy as np
 
-from jaxfl.core.errors import check
+from jaxfl.core.errors import InputError, check
 from jaxfl.data import Source
+from jaxfl.data.table.schema import Schema, from_json
 from jaxfl.experiment.store.records import Inputs
 
 
@@ -87,3 +90,28 @@ def check_inputs(x: np.ndarray, inputs: Inputs) -> np.ndarray:
         f"the inputs hold ids outside 0 to {values - 1}: give the ids of the run's own data set",
     )
     return array
+
+
+def schema_of(inputs: Inputs, directory: Path) -> Schema:
+    """What the columns of a CSV file become for the models of a run.
+
+    Args:
+      inputs: of the run.
+      directory: of the run, which errors name.
+
+    Raises:
+      InputError: the data of the run are not of `jaxfl prepare csv`.
+    """
+    text = inputs.get("schema")
+    if text is None:
+        raise InputError(
+            f"the data of {directory} are not of jaxfl prepare csv, so that the run does not know "
+            "what the columns of a CSV file mean: give an npz file with x"
+        )
+    file = directory / "summary.json"
+    schema = from_json(text, file)
+    check(
+        len(schema.target.classes) == inputs["classes"],
+        f"the columns of {file} have other classes than its models: write the run anew",
+    )
+    return schema

@@ -18,7 +18,8 @@ from jaxfl.core.types import Algorithm, Cohort, Federation, Info, Params, State
 from jaxfl.experiment.session.build import Built
 from jaxfl.simulation import mesh
 from jaxfl.simulation.checks import check_validation, warn_of_sizes
-from jaxfl.simulation.evaluate import After, Evaluation, make_evaluate_models
+from jaxfl.simulation.evaluate import make_evaluate_models
+from jaxfl.simulation.evaluation import After, Evaluation
 from jaxfl.simulation.rounds import make_rounds
 
 START = np.int32(0)  # round numbers are int32 throughout

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from jaxfl.core.errors import check
 from jaxfl.core.ragged import is_ragged, join_shared, split_shared
 from jaxfl.experiment.config import Setting
 
@@ -41,6 +42,29 @@ class Seeds(NamedTuple):
     def numbers(self) -> list[int]:
         """The seed of each place of the axis [S]."""
         return [self.first + place // self.folds for place in range(self.count)]
+
+    def place(self, seed: int | None, fold: int | None) -> int:
+        """The place on the axis of one of the seeds and one of its folds; the first where None.
+
+        Raises:
+          InputError: there is no such seed or fold.
+
+        Example:
+          >>> Seeds(first=5, count=6, folds=3).place(seed=6, fold=1)
+          4
+        """
+        number = self.first if seed is None else seed
+        numbers = list(dict.fromkeys(self.numbers))
+        check(
+            number in numbers,
+            f"seed is {number}: expected one of {', '.join(map(str, numbers))}",
+        )
+        folds = range(self.folds)
+        check(
+            fold is None or fold in folds,
+            f"fold is {fold}: expected one of {', '.join(map(str, folds))}",
+        )
+        return numbers.index(number) * self.folds + (fold or 0)
 
     def argument(self) -> np.ndarray | np.uint32:
         """The seeds as the argument of what `each` made: [S], or the one number."""

@@ -22,7 +22,7 @@ from jaxfl.experiment.session.program import (
 )
 from jaxfl.experiment.store import files
 from jaxfl.simulation import mesh
-from jaxfl.simulation.evaluate import Evaluation
+from jaxfl.simulation.evaluation import Evaluation
 from jaxfl.simulation.on_disk import (
     StoredFederation,
     make_stored_evaluate,

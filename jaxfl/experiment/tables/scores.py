@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxfl.core.options import checked
 from jaxfl.experiment.store.records import ComparisonEntry, GraphMeasures, Line, Runs
-from jaxfl.simulation.evaluate import Stage
+from jaxfl.simulation.evaluation import Stage
 from jaxfl.simulation.metrics import metric_of
 from jaxfl.simulation.statistics import (
     SeedStatistics,

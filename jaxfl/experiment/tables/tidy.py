@@ -10,7 +10,7 @@ from jaxfl.experiment.tables.grouping import comparable_groups
 from jaxfl.experiment.tables.heading import differing_options
 from jaxfl.experiment.tables.pooling import pool_seeds
 from jaxfl.experiment.tables.scores import measure_of, score_of
-from jaxfl.simulation.evaluate import STAGES, Stage
+from jaxfl.simulation.evaluation import STAGES, Stage
 from jaxfl.simulation.metrics import Metric, metric_of
 from jaxfl.simulation.statistics import SeedStatistics, StageStatistics, Statistic, each_seed
 

@@ -12,7 +12,8 @@ from jaxtyping import Array, Int, PyTree, Shaped
 from jaxfl.core.options import checked
 from jaxfl.core.types import Algorithm, Chunk, Cohort, Federation, Params, PRNGKey, State, Task
 from jaxfl.simulation import mesh
-from jaxfl.simulation.evaluate import After, Evaluation, make_evaluate_cohort
+from jaxfl.simulation.evaluate import make_evaluate_cohort
+from jaxfl.simulation.evaluation import After, Evaluation
 from jaxfl.simulation.metrics import Metric
 from jaxfl.simulation.on_disk.clients import ClientStates, check_places
 from jaxfl.simulation.on_disk.federation import StoredFederation

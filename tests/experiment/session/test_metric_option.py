@@ -14,7 +14,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 import jaxfl
 from jaxfl.cli import main
-from jaxfl.cli.commands import show_search
+from jaxfl.cli.search import show_search
 from jaxfl.core.errors import InputError, RunWarning
 from jaxfl.experiment import Config, execute, resolve, resume
 from jaxfl.experiment.config.hints import value_of
