@@ -30,7 +30,7 @@ from jaxfl.simulation.server_step import server_step
 from jaxfl.simulation.statistics import summarise
 from jaxfl.training import objectives, task
 from jaxfl.training.optimizers import sgd
-from jaxfl.training.task import classification, regression
+from jaxfl.training.task import classification, multilabel, regression
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,6 +55,7 @@ __all__ = [
     "messages",
     "metrics",
     "models",
+    "multilabel",
     "on_disk",
     "participation",
     "regression",

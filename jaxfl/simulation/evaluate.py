@@ -38,8 +38,8 @@ from jaxfl.simulation.checks import (
     label_check,
 )
 from jaxfl.simulation.client_scores import metrics_of_clients, scores_and_labels
+from jaxfl.simulation.label_range import one_label
 from jaxfl.simulation.metrics import Metric, named_metrics
-from jaxfl.simulation.score_functions import one_label
 from jaxfl.training.objectives import data_loss, loss_of
 
 

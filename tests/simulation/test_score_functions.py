@@ -8,7 +8,7 @@ from sklearn import calibration
 from sklearn import metrics as sklearn
 
 from jaxfl.core.errors import InputError
-from jaxfl.simulation import score_functions
+from jaxfl.simulation import label_range, score_functions
 from jaxfl.simulation.metrics import METRICS
 
 N = 48  # of all cases, so that each function is compiled once for each number of labels
@@ -220,7 +220,7 @@ def test_rows_without_weight_do_not_count_whatever_is_predicted():
 
 
 def test_one_label_is_said_of_what_is_predicted_and_counts():
-    one_label = score_functions.one_label
+    one_label = label_range.one_label
     logits, y, weight = labelled(0, 4, "weighted")
     assert one_label(*map(jnp.asarray, (logits, y, weight))) == 0
     same = np.where(weight[:, None] > 0, np.eye(4)[2], logits)
