@@ -157,7 +157,7 @@ def from_arrays(
         )
         check(
             y.ndim > 0 and len(y) == len(x) and 0 not in y.shape[1:],
-            f"y_{split} of {name} has shape {y.shape} and type {y.dtype}: expected ({len(x)},), "
+            f"y_{split} of {name} has shape {y.shape}: expected ({len(x)},), "
             f"one target an example, or ({len(x)}, ...) for several",
         )
         check(

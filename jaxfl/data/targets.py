@@ -25,8 +25,8 @@ def check_targets(y_train: np.ndarray, y_test: np.ndarray, name: str) -> int:
     for split, y in (("train", y_train), ("test", y_test)):
         check(
             kind in ("f", "ui") or (kind == "b" and y.ndim == 2),
-            f"y_{split} of {name} has type {y.dtype} and shape {y.shape}: expected integer labels, "
-            "numbers to predict, or for several labels an example booleans (N, labels)",
+            f"y_{split} of {name} has type {y.dtype}: expected integer labels, or numbers to "
+            "predict, or for several labels an example booleans (N, labels)",
         )
         check(
             y.dtype.kind in kind,

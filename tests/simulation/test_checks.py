@@ -59,7 +59,7 @@ def test_labels_of_positions_are_checked_but_for_those_without_one():
     _, (info, ids) = rounds(KEY, positions(1), state, 0, 1)
     jaxfl.check_finite(info, ids)
     for label in (2, -2):
-        with pytest.raises(InputError, match="the train data hold labels from .*has 2 outputs"):
+        with pytest.raises(InputError, match=r"the train data hold labels from .*has 2 outputs"):
             rounds(KEY, positions(label), state, 0, 1)
 
 
