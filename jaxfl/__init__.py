@@ -33,7 +33,7 @@ from jaxfl.training.frozen import freeze
 from jaxfl.training.lora import lora
 from jaxfl.training.optimizers import sgd
 from jaxfl.training.pure_model import Model
-from jaxfl.training.task import classification, regression
+from jaxfl.training.task import classification, multilabel, regression
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,6 +62,7 @@ __all__ = [
     "messages",
     "metrics",
     "models",
+    "multilabel",
     "on_disk",
     "participation",
     "regression",

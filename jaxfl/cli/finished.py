@@ -126,8 +126,11 @@ def predict(command: Predict, console: Console) -> None:
     columns = [new.rows, *map(new.words, numbers.values())]
     if command.proba:
         chances = ask(new.x, proba=True, calibrate=command.calibrate)
-        names += [f"p_{name}" for name in new.classes or range(chances.shape[1])]
-        columns += [[f"{chance:.6g}" for chance in column] for column in chances.T.tolist()]
+        labels = new.classes or range(chances.shape[-1])
+        places = [f"{place}_" for place in range(len(numbers))] if chances.ndim > 2 else [""]
+        names += [f"p_{place}{name}" for place in places for name in labels]
+        flat = chances.reshape(len(chances), -1)
+        columns += [[f"{chance:.6g}" for chance in column] for column in flat.T.tolist()]
     if command.out is None:
         is_list = new.name == EXAMPLE and not command.proba and len(numbers) == 1
         text = "\n".join(map(str, columns[1])) if is_list else csv_text(names, columns).rstrip()
@@ -141,7 +144,9 @@ def predict(command: Predict, console: Console) -> None:
     if new.y is not None:
         inputs = run.summary.get("inputs")
         if inputs is not None and inputs["classes"]:
-            console.print(f"accuracy: {np.mean(predictions == new.y):.4f}")
+            # Positions without a label, which are -1, do not count.
+            labelled = new.y >= 0 if predictions.ndim > 1 else np.ones(new.y.shape, bool)
+            console.print(f"accuracy: {np.mean((predictions == new.y)[labelled]):.4f}")
         else:
             error = new.unit * np.sqrt(np.mean(np.square(predictions - new.y)))
             console.print(f"root mean squared error: {error:.4f}")

@@ -12,6 +12,7 @@ from jaxfl.data.improbable import warn_improbable
 from jaxfl.data.source import Source
 from jaxfl.data.superclasses import SUPERCLASSES
 from jaxfl.data.table.schema import from_json
+from jaxfl.data.targets import check_targets, weights_of_labelled
 from jaxfl.data.weights import check_weights, weights_of_all
 
 # Bytes: JAX shares the memory of NumPy arrays that begin at a multiple of it.
@@ -112,11 +113,13 @@ def from_arrays(
     Args:
       x_train: [N, *feature], uint8 (divided by 255 when used), real numbers, or integer ids if
         `vocabulary` is given.
-      y_train: [N] integers from 0, whose largest determines the number of classes, or real numbers
-        to predict, [N] or several of an example [N, k, ...].
+      y_train: [N] integers from 0, whose largest determines the number of classes, or a label for
+        each position (pixel, token) [N, *positions], where -1 is a position without a label; or
+        booleans [N, classes], the labels that an example has; or real numbers to predict, [N] or
+        several of an example [N, k, ...]. An example without any labelled position weighs 0.
       x_test: [N', *feature]. If None there is no test set, and clients are tested on parts of their
         own data.
-      y_test: [N'], or [N', k, ...] as in training.
+      y_test: [N', ...] as in training.
       owners: integers [N], the natural client of each training example: the clients of the
         partition `natural`.
       vocabulary: number of ids in x, where it holds ids: (words,), or one number for each column.
@@ -152,19 +155,13 @@ def from_arrays(
             x.ndim >= 2 and (x.size > 0 or (split == "test" and x.shape[0] == 0)),
             f"x_{split} of {name} has shape {x.shape}: expected [examples, *feature]",
         )
-        several = y.ndim > 1 and y.dtype.kind == "f" and 0 not in y.shape[1:]
         check(
-            y.ndim > 0 and len(y) == len(x) and (y.ndim == 1 or several),
-            f"y_{split} of {name} has shape {y.shape} and type {y.dtype}: expected ({len(x)},), "
-            f"one target an example, or for several numbers an example real numbers ({len(x)}, k)",
+            y.ndim > 0 and len(y) == len(x) and 0 not in y.shape[1:],
+            f"y_{split} of {name} has shape {y.shape}: expected ({len(x)},), "
+            f"one target an example, or ({len(x)}, ...) for several",
         )
         check(
             x.dtype.kind in "uif", f"x_{split} of {name} has type {x.dtype}: expected real numbers"
-        )
-        check(
-            y.dtype.kind in ("f" if y_train.dtype.kind == "f" else "ui"),
-            f"y_{split} of {name} has type {y.dtype}: expected integer labels, "
-            "or numbers to predict in train and test",
         )
         for letter, values in (("x", x), ("y", y)):
             bad = _count_not_finite(values)
@@ -178,11 +175,6 @@ def from_arrays(
         f"examples of {name} have shape {x_train.shape[1:]} in train "
         f"and {x_test.shape[1:]} in test: expected the same",
     )
-    check(
-        y_train.shape[1:] == y_test.shape[1:],
-        f"targets of {name} have shape {y_train.shape[1:]} in train and {y_test.shape[1:]} in "
-        "test: expected the same",
-    )
     if owners is not None:
         owners = np.asarray(owners)
         check(
@@ -190,7 +182,7 @@ def from_arrays(
             f"owners of {name} have shape {owners.shape}: "
             f"expected integers ({len(x_train)},), one per training example",
         )
-    classes = 0 if y_train.dtype.kind == "f" else _count_classes(y_train, y_test, name)
+    classes = check_targets(y_train, y_test, name)
     ids = np.asarray(vocabulary)
     check(
         ids.ndim == 1 and (not ids.size or (ids.dtype.kind in "ui" and ids.min() > 0)),
@@ -210,7 +202,7 @@ def from_arrays(
         scale = 255.0
     else:
         feature = np.float32
-    target = np.int32 if classes else np.float32
+    target = bool if y_train.dtype == bool else np.int32 if classes else np.float32
     check(
         not np.size(owner_names) or (owners is not None and owners.min() >= 0),
         f"{name} has names of owners: expected owners too, with numbers from 0",
@@ -218,6 +210,8 @@ def from_arrays(
     count = int(owners.max()) + 1 if owners is not None else 0
     named = _names("owner_names", owner_names, count, name)
     features = x_train.shape[-1] if x_train.ndim in (2, 3) else 0
+    own_weights = check_weights("weights", weights, len(x_train), name)
+    own_weights_test = check_weights("weights_test", weights_test, len(x_test), name)
     source = Source(
         aligned_copy(x_train, feature),
         y_train.astype(target),
@@ -231,9 +225,9 @@ def from_arrays(
         class_names=_names("class_names", class_names, classes, name),
         feature_names=_names("feature_names", feature_names, features, name),
         superclasses=_superclasses(superclasses, classes, name),
-        split="stratified" if named and classes else "random",
-        weights=check_weights("weights", weights, len(x_train), name),
-        weights_test=check_weights("weights_test", weights_test, len(x_test), name),
+        split="stratified" if named and classes and y_train.ndim == 1 else "random",
+        weights=weights_of_labelled(own_weights, y_train),
+        weights_test=weights_of_labelled(own_weights_test, y_test),
     )
     warn_improbable(source)
     return source
@@ -333,26 +327,6 @@ def _count_not_finite(values: np.ndarray) -> int:
         return 0
     with np.errstate(over="ignore"):
         return int((~np.isfinite(values.astype(np.float32))).sum())
-
-
-def _count_classes(y_train: np.ndarray, y_test: np.ndarray, name: str) -> int:
-    classes = int(y_train.max()) + 1
-    for split, y in (("train", y_train), ("test", y_test)):
-        low = int(y.min(initial=0))
-        high = int(y.max(initial=0))
-        outside = low if low < 0 else high
-        check(
-            low >= 0 and high < classes,
-            f"y_{split} of {name} holds the label {outside}: "
-            f"expected 0 to {classes - 1}, the largest label of y_train",
-        )
-    count = len(np.unique(y_train))
-    check(
-        count == classes,
-        f"y_train of {name} holds {count} of the labels 0 to {classes - 1}: "
-        "number them without gaps",
-    )
-    return classes
 
 
 def _check_ids(

@@ -13,12 +13,14 @@ import numpy as np
 
 from jaxfl.core.errors import check
 from jaxfl.data.skews import Parts
-from jaxfl.data.source import Source
+from jaxfl.data.source import Source, many_labels
 
 # (client, x [n, *feature], y [n], the split of the data set) -> the client's (x, y)
 Concept = Callable[
     [int, np.ndarray, np.ndarray, Literal["train", "test"]], tuple[np.ndarray, np.ndarray]
 ]
+
+OTHER = "choose concept feature_noise or none"
 
 
 def concept_of(clients: int, groups: int) -> np.ndarray:
@@ -62,6 +64,11 @@ def rotation(source: Source, clients: int, seed: int = 0, groups: int = 4) -> Co
         f"concept rotation takes images [h, w, channel], not examples of shape {shape}: "
         "choose concept swapped_labels or another data set",
     )
+    check(
+        not source.each_position,
+        f"{many_labels(source.y_train)}, which concept rotation would not rotate with the image: "
+        f"{OTHER}",
+    )
     check(groups in (2, 4), f"{groups} groups of rotated images: expected 2 or 4")
     check(
         groups == 2 or shape[0] == shape[1],
@@ -102,6 +109,10 @@ def swapped_labels(source: Source, clients: int, seed: int = 0, groups: int = 4)
         source.classes > 0,
         "concept swapped_labels permutes labels, and these targets are numbers: "
         "choose another concept",
+    )
+    check(
+        source.one_label,
+        f"{many_labels(source.y_train)}, and concept swapped_labels swaps one: {OTHER}",
     )
     _check_groups(clients, groups)
     permutations = label_permutations(source.classes, groups, seed)

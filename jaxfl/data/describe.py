@@ -17,7 +17,8 @@ def describe_partition(source: Source, parts: Parts) -> dict[str, str]:
     "size imbalance" is the Gini coefficient of the clients' numbers of examples: 0 if all hold
     equally many, near 1 if one holds all. "label skew" is the total variation distance between a
     client's label frequencies and those of all clients together, averaged over clients that have
-    examples: 0 for identical clients.
+    examples: 0 for identical clients. Where an example has a label for each position, frequencies
+    are those of positions.
 
     Args:
       source: the data set.
@@ -31,9 +32,10 @@ def describe_partition(source: Source, parts: Parts) -> dict[str, str]:
       ('2', '0.00', '0.80')
     """
     counts = label_counts(source, parts)  # [C, classes]
-    sizes = counts.sum(axis=1)
+    sizes = np.array([len(rows) for rows in parts])
     labels = (counts > 0).sum(axis=1)
-    frequencies = counts[sizes > 0] / sizes[sizes > 0, None]
+    totals = counts.sum(axis=1)
+    frequencies = counts[totals > 0] / totals[totals > 0, None]
     skew = np.abs(frequencies - counts.sum(axis=0) / counts.sum()).sum(axis=1) / 2
     gini = np.abs(sizes[:, None] - sizes[None]).mean() / (2 * sizes.mean())
     targets = (
@@ -41,7 +43,14 @@ def describe_partition(source: Source, parts: Parts) -> dict[str, str]:
         if source.classes
         else f"numbers, {source.y_train.min():g} to {source.y_train.max():g}"
     )
-    if source.y_train.ndim > 1:
+    if source.each_position:
+        form = "x".join(map(str, source.y_train.shape[1:]))
+        missing = np.count_nonzero(source.y_train < 0) / source.y_train.size
+        without = f", {100 * missing:.3g} % without" if missing else ""
+        targets = f"{targets}, one for each of {form} positions{without}"
+    elif source.several_labels:
+        targets = f"{targets}, {source.y_train.sum(axis=1).mean():.3g} an example in the mean"
+    elif source.y_train.ndim > 1:
         targets = f"{source.outputs} {targets}"
     count = f"{len(source.y_train):,} to train"
     if len(source.y_test):
@@ -76,7 +85,8 @@ def describe_each_client(
     """What each client holds, by the name of the column, with an entry for each client.
 
     "client" is its name or its id; "train", "validation" and "test" are numbers of examples, and
-    "LABEL train" and so on those of a label. Of numbers as targets, "mean train" is their mean.
+    "LABEL train" and so on those of a label, or of its positions. Of numbers as targets, "mean
+    train" is their mean.
 
     Args:
       source: the data set.

@@ -15,7 +15,7 @@ from jaxfl.data.concept import Concept, shift_training_set
 from jaxfl.data.improbable import Splits, warn_improbable
 from jaxfl.data.rows import by_rows
 from jaxfl.data.skews import Parts
-from jaxfl.data.source import Source, Split
+from jaxfl.data.source import Source, Split, many_labels
 from jaxfl.data.split import in_split_order, split_rows
 from jaxfl.data.weights import weigh_groups
 
@@ -104,6 +104,11 @@ def federate(
     check(
         test != "reweighted" or source.classes > 0,
         "the targets are numbers, not labels: choose test own or global",
+    )
+    check(
+        test != "reweighted" or source.one_label,
+        f"{many_labels(source.y_train)}, and test reweighted weighs it by the frequency of one: "
+        "choose test own or global",
     )
     parts = check_parts(parts, len(source.y_train))
     empty = [i for i, rows in enumerate(parts) if len(rows) == 0]
@@ -294,11 +299,17 @@ def _test_views(
 def label_counts(source: Source, parts: Parts) -> np.ndarray:
     """Number of examples of each label at each client [C, classes].
 
-    Targets that are numbers count by the tenth of the training set that they fall into; those of
-    several numbers by that of their mean.
+    An example with several labels counts for each of them; where an example has a label for each
+    position, the positions count. Targets that are numbers count by the tenth of the training set
+    that they fall into; those of several numbers by that of their mean.
     """
     labels = source.y_train
     classes = source.classes
+    if source.several_labels:
+        return np.stack([labels[rows].sum(axis=0) for rows in parts])
+    if source.each_position:
+        each = [labels[rows] for rows in parts]
+        return np.stack([np.bincount(y[y >= 0], minlength=classes) for y in each])
     if not classes:
         y = source.y_train
         means = y if y.ndim == 1 else y.reshape(len(y), -1).mean(axis=1)

@@ -116,8 +116,8 @@ def _whole_targets(source: Source) -> str:
 
 def _poor_test_set(source: Source) -> str:
     """A test set without an example of some labels."""
-    labels = np.unique(source.y_test)
-    if not source.classes or len(source.y_test) < A_LABEL * source.classes:
+    labels = np.unique(source.y_test[source.y_test >= 0])
+    if not source.classes or source.several_labels or len(source.y_test) < A_LABEL * source.classes:
         return ""
     if len(labels) == source.classes:
         return ""
@@ -162,7 +162,7 @@ def _with_one_label_in_test(source: Source, splits: Splits) -> list[int]:
 
 def _poor_splits(source: Source, splits: Splits) -> list[str]:
     """Clients that are tested on other labels than they train on, or on one of several."""
-    if not source.classes:
+    if not source.one_label:
         return []
     found = []
     names = client_names(source, splits.train)

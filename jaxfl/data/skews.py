@@ -7,15 +7,20 @@ https://github.com/TsingZ0/PFLlib.
 import numpy as np
 
 from jaxfl.core.errors import InputError, check
+from jaxfl.data.source import many_labels
 
 Parts = list[np.ndarray]  # C disjoint arrays of row numbers, each shuffled
 
 
 def check_labels(labels: np.ndarray, clients: int) -> None:
-    """Raises an `InputError` unless the targets are labels, at least one example a client."""
+    """Raises an `InputError` unless each example has one label, and each client may have one."""
     check(
-        labels.dtype.kind in "ui",
+        labels.dtype.kind in "uib",
         "the targets are numbers, not labels: choose partition iid or natural",
+    )
+    check(
+        labels.ndim == 1,
+        f"{many_labels(labels)}, not one that says whose it is: choose partition iid or natural",
     )
     check_clients(labels, clients)
 

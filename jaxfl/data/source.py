@@ -14,9 +14,12 @@ class Source(NamedTuple):
 
     # [N, *feature] uint8, float32, or int32 where features are ids (of words, users, items)
     x_train: np.ndarray
-    y_train: np.ndarray  # [N] int32 in 0 .. classes - 1, or float32 numbers [N] or [N, k, ...]
+    # [N] int32 in 0 .. classes - 1; or a label for each position [N, *positions], of which -1 is
+    # none; or bool [N, classes], the labels that an example has; or float32 numbers [N] or
+    # [N, k, ...]
+    y_train: np.ndarray
     x_test: np.ndarray  # [N', *feature]; N' is 0 for a set without a test part
-    y_test: np.ndarray  # [N'] or [N', k, ...]
+    y_test: np.ndarray  # [N', ...] as in training
     classes: int  # 0 if the targets are numbers
     scale: Shift = 1.0  # models see (x - shift) / scale
     shift: Shift = 0.0
@@ -40,9 +43,41 @@ class Source(NamedTuple):
         return self.classes or int(np.prod(self.y_train.shape[1:]))
 
     @property
+    def predictions(self) -> int:
+        """How many numbers a model predicts of an example: its outputs, for each position."""
+        return self.outputs * (int(np.prod(self.y_train.shape[1:])) if self.each_position else 1)
+
+    @property
+    def one_label(self) -> bool:
+        """Whether the target of an example is one label."""
+        return self.classes > 0 and self.y_train.ndim == 1
+
+    @property
+    def each_position(self) -> bool:
+        """Whether the target of an example is a label for each position: each pixel or token."""
+        return self.classes > 0 and self.y_train.ndim > 1 and not self.several_labels
+
+    @property
+    def several_labels(self) -> bool:
+        """Whether an example may have several labels, or none."""
+        return self.y_train.dtype == bool
+
+    @property
     def white(self) -> float:
         """The largest value of a pixel: 16 for digits, 255 for other bytes, 1 for real numbers."""
         return self.scale if isinstance(self.scale, float) else 255.0
+
+
+def many_labels(y: np.ndarray) -> str:
+    """How messages begin that refuse labels of which an example has more than one.
+
+    Example:
+      >>> many_labels(np.zeros((5, 3), bool))
+      'an example may have several labels'
+    """
+    if y.dtype == bool:
+        return "an example may have several labels"
+    return "an example has a label for each position"
 
 
 def client_names(source: Source, parts: Sequence[np.ndarray]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from jaxfl.core.errors import check
 from jaxfl.core.options import checked
 from jaxfl.data.improbable import Splits
 from jaxfl.data.skews import Parts
-from jaxfl.data.source import Source, Split
+from jaxfl.data.source import Source, Split, many_labels
 
 
 @checked
@@ -103,9 +103,10 @@ def stratify(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
       [0, 1, 0, 0, 1, 0, 0, 1, 0]
     """
     check(
-        labels.dtype.kind in "ui",
+        labels.dtype.kind in "uib",
         "the targets are numbers, not labels: choose split random",
     )
+    check(labels.ndim == 1, f"{many_labels(labels)}: choose split random")
     place = np.zeros(len(rows))
     for label in np.unique(labels[rows]):
         same = labels[rows] == label

@@ -203,7 +203,7 @@ def _shapes(tree: PyTree) -> str:
 def label_check(algorithm: Algorithm) -> Callable[[Federation, State], None]:
     """A check of labels against the number of the model's outputs.
 
-    Targets are labels if they are integers, one an example, and the model has several outputs.
+    Targets are labels if they are integers, and the model has several outputs for each of them.
 
     Returns:
       check_label_range(federation, state), which raises an `InputError` if a label is out of range.
@@ -248,9 +248,14 @@ def _check_range(name: str, data: Dataset | Pool, outputs: int) -> None:
         counts = np.asarray(counts.any(axis=0))
         if data.groups is not None:
             counts = counts[np.asarray(data.groups)]
-    if counts.shape != data.y.shape or not counts.any():
+    if counts.shape != data.y.shape[: counts.ndim] or not counts.any():
         return
     labels = np.asarray(jax.device_get(data.y)[np.nonzero(counts)])
+    if labels.ndim > 1:
+        # Of positions, -1 is none.
+        labels = labels[labels != -1]
+        if not labels.size:
+            return
     low = labels.min()
     high = labels.max()
     check(
@@ -275,7 +280,9 @@ def _outputs(algorithm: Algorithm, federation: Federation, state: State) -> int:
         predictions = jax.eval_shape(predict, federation, state)
     except Exception:  # the round itself says what is wrong
         return 0
-    return predictions.shape[1] if len(predictions.shape) == 2 else 0
+    # Of an example, without the axis of clients.
+    target = federation.train.y.ndim - 2
+    return predictions.shape[-1] if len(predictions.shape) == target + 2 else 0
 
 
 def check_cohorts(ids: Array | np.ndarray, clients: int, start: int) -> None:

@@ -15,8 +15,8 @@ from jaxfl.core.errors import check
 from jaxfl.core.options import checked
 from jaxfl.core.over_clients import over_clients
 from jaxfl.core.types import Chunk, Dataset, Params, Pool
+from jaxfl.simulation.label_range import NO_LABELS, LabelRange, label_range
 from jaxfl.simulation.metrics import Metric, named_metrics
-from jaxfl.simulation.score_functions import NO_LABELS, LabelRange, label_range
 
 
 @checked
@@ -59,7 +59,7 @@ def scores_and_labels(
     batch_size: int | None = None,
     chunk: Chunk = "auto",
 ) -> tuple[Float[Array, "m"], Float[Array, "m"]]:
-    """As `score_clients`, and which models predict one label, see `score_functions.one_label`.
+    """As `score_clients`, and which models predict one label, see `label_range.one_label`.
 
     A score of an example that is NaN, as of a model that has diverged, is minus infinity.
 

@@ -43,8 +43,8 @@ from jaxfl.simulation.checks import (
 from jaxfl.simulation.client_scores import metrics_of_clients, scores_and_labels
 from jaxfl.simulation.evaluation import After, Scores
 from jaxfl.simulation.evaluation import Evaluation as Evaluation
+from jaxfl.simulation.label_range import one_label
 from jaxfl.simulation.metrics import Metric, named_metrics
-from jaxfl.simulation.score_functions import one_label
 from jaxfl.training.objectives import data_loss, loss_of
 
 # Beside the metrics that are named; no name of a metric is empty.

@@ -11,15 +11,13 @@ client is not left out: 0 of AUC, the largest Brier score and calibration error,
 infinite error. To scores that count labels NaN is the largest logit.
 """
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, Shaped
 
 from jaxfl.core.errors import check
+from jaxfl.simulation.each_label import each_label
 
 # Groups of confidence of the calibration error; Guo et al., ICML 2017, section 5.
 BINS = 15
@@ -30,6 +28,7 @@ Logits = Float[Array, "n *target classes"]
 Labels = Int[Array, "n *target"]
 
 
+@each_label
 def accuracy(predictions: Logits, y: Labels, weight: Weight) -> Number:
     """The share of the examples whose label has the largest logit.
 
@@ -38,10 +37,11 @@ def accuracy(predictions: Logits, y: Labels, weight: Weight) -> Number:
       >>> accuracy(logits, jnp.array([0, 0]), jnp.array([3.0, 1.0])).item()
       0.75
     """
-    logits, y, weight = _flat_labels(predictions, y, weight)
+    logits, y, weight = flat_labels(predictions, y, weight)
     return _mean((logits.argmax(axis=-1) == y).astype(jnp.float32), weight)
 
 
+@each_label
 def auc(predictions: Logits, y: Labels, weight: Weight, label: int | None = None) -> Number:
     """The area under the ROC curve: of label 1 of two, or the mean over labels, each against all.
 
@@ -62,7 +62,7 @@ def auc(predictions: Logits, y: Labels, weight: Weight, label: int | None = None
       >>> auc(logits, jnp.array([0, 1, 1]), jnp.ones(3)).item()
       1.0
     """
-    logits, y, weight = _flat_labels(predictions, y, weight)
+    logits, y, weight = flat_labels(predictions, y, weight)
     classes = logits.shape[-1]
 
     def of_label(label: Array) -> Number:
@@ -102,6 +102,7 @@ def _area(score: Float[Array, "n"], positive: Shaped[Array, "n"], weight: Weight
     return jnp.where((ones.sum() > 0) & (zeros.sum() > 0), area, jnp.nan)
 
 
+@each_label
 def f1(predictions: Logits, y: Labels, weight: Weight, label: int | None = None) -> Number:
     """The harmonic mean of precision and recall: of label 1 of two, or the mean over labels.
 
@@ -131,6 +132,7 @@ def f1(predictions: Logits, y: Labels, weight: Weight, label: int | None = None)
     return jnp.where(occurring[one] > 0, scores[one], jnp.nan)
 
 
+@each_label
 def recall(predictions: Logits, y: Labels, weight: Weight, label: int) -> Number:
     """The share of the examples of a label that are recognised; NaN if there are none.
 
@@ -144,6 +146,7 @@ def recall(predictions: Logits, y: Labels, weight: Weight, label: int) -> Number
     return recalls[label]
 
 
+@each_label
 def balanced_accuracy(predictions: Logits, y: Labels, weight: Weight) -> Number:
     """The mean over the labels that occur of the share of their examples that are recognised.
 
@@ -163,7 +166,7 @@ def _recalls(predictions: Logits, y: Labels, weight: Weight) -> Float[Array, "k"
 
 def _counts(predictions: Logits, y: Labels, weight: Weight) -> tuple[Array, Array, Array]:
     """The weights of examples by label: those recognised, all of the label, all predicted as it."""
-    logits, y, weight = _flat_labels(predictions, y, weight)
+    logits, y, weight = flat_labels(predictions, y, weight)
     classes = logits.shape[-1]
     label = logits.argmax(axis=-1)
 
@@ -173,66 +176,7 @@ def _counts(predictions: Logits, y: Labels, weight: Weight) -> tuple[Array, Arra
     return total(y, jnp.where(label == y, weight, 0.0)), total(y, weight), total(label, weight)
 
 
-Ends = tuple[Array | np.int32, Array | np.int32]
-
-
-class LabelRange(NamedTuple):
-    """The lowest and the highest label of examples, as predicted and as they are."""
-
-    predicted: Ends
-    occurring: Ends
-
-    def join(self, other: "LabelRange") -> "LabelRange":
-        """That of the examples of both."""
-        pairs = zip(self, other, strict=True)
-        return LabelRange(*((jnp.minimum(a[0], b[0]), jnp.maximum(a[1], b[1])) for a, b in pairs))
-
-    @property
-    def one_label(self) -> Number:
-        """1 if several labels occur and one is predicted, 0 if several are; NaN if one occurs."""
-        one = (self.predicted[0] == self.predicted[1]).astype(jnp.float32)
-        return jnp.where(self.occurring[0] < self.occurring[1], one, jnp.nan)
-
-
-# Of no examples, or of examples without labels.
-NO_LABELS = LabelRange(*2 * [(np.int32(2**31 - 1), np.int32(-1))])
-
-
-def label_range(predictions: Array, y: Array, weight: Weight) -> LabelRange:
-    """The range of the labels of examples; `NO_LABELS` where predictions are no logits.
-
-    Example:
-      >>> logits = jnp.array([[2.0, 1.0], [3.0, 2.0]])
-      >>> labels = label_range(logits, jnp.array([0, 1]), jnp.ones(2))
-      >>> [low.item() for low, high in labels], [high.item() for low, high in labels]
-      ([0, 0], [0, 1])
-    """
-    are_logits = predictions.ndim == y.ndim + 1 and predictions.shape[-1] > 1
-    if not are_logits or y.dtype.kind not in "iu":
-        return NO_LABELS
-    logits, y, weight = _flat_labels(predictions, y, weight)
-
-    def ends(labels: Array, none: Ends) -> Ends:
-        labels = labels.astype(jnp.int32)
-        low, high = (jnp.where(weight > 0, labels, end) for end in none)
-        return low.min(), high.max()
-
-    return LabelRange(ends(logits.argmax(axis=-1), NO_LABELS[0]), ends(y, NO_LABELS[1]))
-
-
-def one_label(predictions: Array, y: Array, weight: Weight) -> Number:
-    """Whether all examples get one label, though they have several: 1 if so, else 0.
-
-    NaN where the examples have one label, or the predictions are no logits.
-
-    Example:
-      >>> logits = jnp.array([[2.0, 1.0], [3.0, 2.0]])
-      >>> one_label(logits, jnp.array([0, 1]), jnp.ones(2)).item()
-      1.0
-    """
-    return label_range(predictions, y, weight).one_label
-
-
+@each_label
 def log_loss(predictions: Logits, y: Labels, weight: Weight) -> Number:
     """The mean of minus the logarithm of the probability of the label, in nats.
 
@@ -244,11 +188,12 @@ def log_loss(predictions: Logits, y: Labels, weight: Weight) -> Number:
       >>> round(log_loss(logits, jnp.array([1]), jnp.ones(1)).item(), 3)
       0.693
     """
-    logits, y, weight = _flat_labels(predictions, y, weight)
+    logits, y, weight = flat_labels(predictions, y, weight)
     losses = -jnp.take_along_axis(jax.nn.log_softmax(logits), y[:, None], axis=-1)[:, 0]
     return _mean(_or_worst(losses), weight)
 
 
+@each_label
 def brier(predictions: Logits, y: Labels, weight: Weight) -> Number:
     """Brier's score: the mean squared error of the probabilities.
 
@@ -260,13 +205,14 @@ def brier(predictions: Logits, y: Labels, weight: Weight) -> Number:
       >>> round(brier(logits, jnp.array([1]), jnp.ones(1)).item(), 4)
       0.0625
     """
-    logits, y, weight = _flat_labels(predictions, y, weight)
+    logits, y, weight = flat_labels(predictions, y, weight)
     errors = jnp.square(jax.nn.softmax(logits) - jax.nn.one_hot(y, logits.shape[-1]))
     if logits.shape[-1] == 2:
         return _mean(_or_worst(errors[:, 1], 1.0), weight)
     return _mean(_or_worst(errors.sum(axis=-1), 2.0), weight)
 
 
+@each_label
 def ece(predictions: Logits, y: Labels, weight: Weight) -> Number:
     """The expected calibration error: how far confidence is from accuracy.
 
@@ -280,7 +226,7 @@ def ece(predictions: Logits, y: Labels, weight: Weight) -> Number:
       >>> round(ece(logits, jnp.array([1, 0]), jnp.ones(2)).item(), 3)
       0.25
     """
-    logits, y, weight = _flat_labels(predictions, y, weight)
+    logits, y, weight = flat_labels(predictions, y, weight)
     confidence = jax.nn.softmax(logits).max(axis=-1)
     right = ((logits.argmax(axis=-1) == y) & ~jnp.isnan(confidence)).astype(jnp.float32)
     confidence = _or_worst(confidence, 1.0)
@@ -341,8 +287,8 @@ def r2(predictions: Float[Array, "n *k"], y: Shaped[Array, "n *target"], weight:
     )
 
 
-def _flat_labels(predictions: Logits, y: Labels, weight: Weight) -> tuple[Array, Array, Array]:
-    """Logits [n, classes], labels [n] and weights [n], also where an example has several labels."""
+def flat_labels(predictions: Logits, y: Labels, weight: Weight) -> tuple[Array, Array, Array]:
+    """Logits [n, classes], labels [n] and weights [n], of examples or of all their positions."""
     check(
         predictions.ndim == y.ndim + 1 and predictions.shape[-1] > 1,
         f"the predictions have shape {predictions.shape} and the targets {y.shape}: expected a "
@@ -350,6 +296,10 @@ def _flat_labels(predictions: Logits, y: Labels, weight: Weight) -> tuple[Array,
     )
     weight = jnp.broadcast_to(weight.reshape(-1, *[1] * (y.ndim - 1)), y.shape)
     logits = predictions.reshape(-1, predictions.shape[-1])
+    if y.ndim > 1:
+        # Positions without a label do not count.
+        weight = jnp.where(y >= 0, weight, 0.0)
+        y = jnp.maximum(y, 0)
     return logits, y.reshape(-1).astype(int), weight.reshape(-1)
 
 

@@ -165,12 +165,21 @@ def masked_mean(values: Float[Array, "b"], mask: Array) -> Float[Array, ""]:
     return jnp.sum(jnp.where(mask > 0, values * mask, 0.0)) / jnp.where(total > 0, total, 1.0)
 
 
-def cross_entropy(logits: Float[Array, "b classes"], y: Int[Array, "b"]) -> Float[Array, "b"]:
+def cross_entropy(
+    logits: Float[Array, "b *outputs"], y: Int[Array, "b *positions"]
+) -> Float[Array, "b"]:
     """Softmax cross-entropy of each example; with one output it would be 0 whatever the model.
+
+    Of an example with a label for each position it is the mean over its labelled positions, so that
+    an example weighs the same however many of its positions have a label; -1 is a position without
+    one, and an example of these alone has the error 0.
 
     Example:
       >>> print(cross_entropy(jnp.array([[0.0, 0.0], [90.0, 0.0]]), jnp.array([1, 0])).round(3))
       [0.693 0.   ]
+      >>> tokens = jnp.zeros((1, 3, 2))
+      >>> print(cross_entropy(tokens, jnp.array([[1, 0, -1]])).round(3))
+      [0.693]
     """
     check(
         logits.shape[-1] > 1,
@@ -178,22 +187,78 @@ def cross_entropy(logits: Float[Array, "b classes"], y: Int[Array, "b"]) -> Floa
         "two or more; change the model, or use regression for targets that are numbers",
     )
     check(
+        y.ndim < 2 or not jnp.issubdtype(y.dtype, jnp.integer) or y.shape == logits.shape[:-1],
+        f"the examples have labels for positions {y.shape[1:]}, and the model's outputs for "
+        f"a batch have shape {logits.shape}: expected a model that gives logits "
+        f"{(*y.shape, 'classes')}, such as a module of your own (--plugin FILE --model NAME)",
+    )
+    check(
         jnp.issubdtype(y.dtype, jnp.integer) and y.ndim == logits.ndim - 1,
         f"the labels of a batch are {y.dtype} of shape {y.shape}, the model's outputs have shape "
         f"{logits.shape}: expected whole numbers, one for each row of outputs, such as "
         "y.astype(int); for numbers to predict there is jaxfl.regression",
     )
-    return optax.softmax_cross_entropy_with_integer_labels(logits, y)
+    if y.ndim == 1:
+        return optax.softmax_cross_entropy_with_integer_labels(logits, y)
+    errors = optax.softmax_cross_entropy_with_integer_labels(logits, jnp.maximum(y, 0))
+    return _mean_of_labelled(errors, y)
 
 
-def correct(logits: Float[Array, "b classes"], y: Int[Array, "b"]) -> Float[Array, "b"]:
+def correct(logits: Float[Array, "b *outputs"], y: Int[Array, "b *positions"]) -> Float[Array, "b"]:
     """1 for an example whose label has the largest logit, otherwise 0; the mean is the accuracy.
+
+    Of an example with a label for each position it is the share of its labelled positions.
 
     Example:
       >>> correct(jnp.array([[1.0, 2.0], [1.0, 2.0]]), jnp.array([1, 0])).tolist()
       [1.0, 0.0]
     """
-    return (logits.argmax(axis=-1) == y).astype(jnp.float32)
+    right = (logits.argmax(axis=-1) == y).astype(jnp.float32)
+    return right if y.ndim == 1 else _mean_of_labelled(right, y)
+
+
+def _mean_of_labelled(
+    values: Float[Array, "b *positions"], y: Int[Array, "b *positions"]
+) -> Float[Array, "b"]:
+    """The mean over the positions of each example that have a label; 0 if none has."""
+    values, labelled = (x.reshape(len(y), -1) for x in (values, y >= 0))
+    total = jnp.where(labelled, values, 0.0).sum(axis=1)
+    return total / jnp.maximum(labelled.sum(axis=1), 1)
+
+
+def sigmoid_cross_entropy(
+    logits: Float[Array, "b *outputs"], y: Shaped[Array, "b *target"]
+) -> Float[Array, "b"]:
+    """Binary cross-entropy of each label of an example, which may have several, and their mean.
+
+    Example:
+      >>> logits = jnp.array([[0.0, 90.0]])
+      >>> print(sigmoid_cross_entropy(logits, jnp.array([[True, True]])).round(4))
+      [0.3466]
+    """
+    _check_several(logits, y)
+    return optax.sigmoid_binary_cross_entropy(logits, y.astype(logits.dtype)).mean(axis=1)
+
+
+def correct_labels(
+    logits: Float[Array, "b *outputs"], y: Shaped[Array, "b *target"]
+) -> Float[Array, "b"]:
+    """The share of the labels of each example that are right: present where the logit is above 0.
+
+    Example:
+      >>> correct_labels(jnp.array([[2.0, -1.0]]), jnp.array([[True, True]])).tolist()
+      [0.5]
+    """
+    _check_several(logits, y)
+    return ((logits > 0) == y).mean(axis=1, dtype=jnp.float32)
+
+
+def _check_several(logits: Array, y: Array) -> None:
+    check(
+        y.dtype == bool and y.ndim == 2 and y.shape == logits.shape,
+        f"the labels of a batch are {y.dtype} of shape {y.shape}, the model's outputs have shape "
+        f"{logits.shape}: expected booleans (B, labels), and an output for each label",
+    )
 
 
 def squared_error(

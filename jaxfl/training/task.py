@@ -33,7 +33,13 @@ from jaxfl.training.any_model import AnyModel, functions_of, head_of_model
 from jaxfl.training.batch_statistics import moving_statistics, without_statistics
 from jaxfl.training.flax_model import Statistics
 from jaxfl.training.gradients import full_gradient, full_loss
-from jaxfl.training.objectives import correct, cross_entropy, squared_error
+from jaxfl.training.objectives import (
+    correct,
+    correct_labels,
+    cross_entropy,
+    sigmoid_cross_entropy,
+    squared_error,
+)
 from jaxfl.training.optimizers import Optimizer, check_optimizer, map_optimizer, sgd
 from jaxfl.training.trainer import trainer
 from jaxfl.training.upload import faithful, upload_through
@@ -74,9 +80,13 @@ def classification(
 ) -> Task:
     """Classification by softmax cross-entropy, scored by accuracy.
 
+    An example may have a label for each position (pixel, token), y [B, *positions], where -1 is a
+    position without a label. Its loss and accuracy are means over its labelled positions; give an
+    example without any the weight 0, as `jaxfl.data.from_arrays` does.
+
     Args:
       model: a flax module or another model, see `any_model`, that maps x [B, *feature] to logits
-        [B, classes].
+        [B, classes], or [B, *positions, classes].
       example: one input [*feature].
       training: keyword arguments of `supervised`.
 
@@ -90,6 +100,29 @@ def classification(
       (5, 10)
     """
     return supervised(model, example, cross_entropy, correct, **training)
+
+
+def multilabel(model: AnyModel, example: Array | np.ndarray, **training: Unpack[Training]) -> Task:
+    """Several labels at once by binary cross-entropy of each, scored by the share of right ones.
+
+    Targets are booleans [B, labels]: which labels an example has.
+
+    Args:
+      model: a flax module or another model, see `any_model`, that maps x [B, *feature] to logits [B, labels].
+      example: one input [*feature].
+      training: keyword arguments of `supervised`.
+
+    Raises:
+      InputError: targets are not booleans, one for each output; raised when its loss is first
+        traced.
+
+    Example:
+      >>> task = jaxfl.multilabel(jaxfl.models.mlp(3), np.zeros((8, 8)), steps=20)
+      >>> logits, y = jnp.array([[2.0, -2.0, 2.0]]), jnp.array([[True, False, False]])
+      >>> task.problem.score(logits, y).round(3).tolist()
+      [0.6669999957084656]
+    """
+    return supervised(model, example, sigmoid_cross_entropy, correct_labels, **training)
 
 
 def regression(model: AnyModel, example: Array | np.ndarray, **training: Unpack[Training]) -> Task:

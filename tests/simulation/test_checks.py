@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 from toys import full, jit, made, make_rounds, opposite_groups, shallow
 
 import jaxfl
@@ -40,6 +41,34 @@ def test_labels_out_of_range_for_the_model_are_refused(part, change, found):
     expected = rf"the {part} data hold labels {found}, the model has 2 outputs: expected labels fr"
     with pytest.raises(InputError, match=expected):
         make_rounds(algorithm, full(6))(KEY, with_labels(data, part, change), state, 0, 1)
+
+
+def test_labels_of_positions_are_checked_but_for_those_without_one():
+    task = jaxfl.classification(Tagger(), np.zeros((4, 1)), steps=1)
+    algorithm = FEDAVG(task)
+    data = opposite_groups()
+    one = jnp.asarray(data.train.y)
+
+    def positions(label):
+        y = jnp.stack([one, one, jnp.full_like(one, -1), jnp.full_like(one, label)], axis=-1)
+        train = data.train._replace(x=jnp.zeros((*y.shape, 1)), y=y)
+        return jaxfl.types.Federation(train, train, train)
+
+    rounds = make_rounds(algorithm, full(6))
+    state = start(algorithm, positions(1))
+    _, (info, ids) = rounds(KEY, positions(1), state, 0, 1)
+    jaxfl.check_finite(info, ids)
+    for label in (2, -2):
+        with pytest.raises(InputError, match=r"the train data hold labels from .*has 2 outputs"):
+            rounds(KEY, positions(label), state, 0, 1)
+
+
+class Tagger(nn.Module):
+    """Two logits for each position."""
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(2)(x)
 
 
 def test_labels_that_were_refused_once_are_refused_again():

@@ -8,7 +8,7 @@ from sklearn import calibration
 from sklearn import metrics as sklearn
 
 from jaxfl.core.errors import InputError
-from jaxfl.simulation import score_functions
+from jaxfl.simulation import label_range, score_functions
 from jaxfl.simulation.metrics import METRICS
 
 N = 48  # of all cases, so that each function is compiled once for each number of labels
@@ -220,7 +220,7 @@ def test_rows_without_weight_do_not_count_whatever_is_predicted():
 
 
 def test_one_label_is_said_of_what_is_predicted_and_counts():
-    one_label = score_functions.one_label
+    one_label = label_range.one_label
     logits, y, weight = labelled(0, 4, "weighted")
     assert one_label(*map(jnp.asarray, (logits, y, weight))) == 0
     same = np.where(weight[:, None] > 0, np.eye(4)[2], logits)
@@ -238,7 +238,7 @@ def test_probabilities_near_1_are_still_in_order():
     assert METRICS["auc"].score(three, y, jnp.ones(4)) == 1.0
 
 
-def test_an_example_may_have_several_labels():
+def test_an_example_may_have_a_label_for_each_position():
     logits, y, weight = map(jnp.asarray, labelled(1, 4, "weighted"))
     folded = (logits.reshape(N // 2, 2, 4), y.reshape(N // 2, 2), weight[: N // 2])
     flat = (logits, y, weight[: N // 2].repeat(2))
@@ -247,3 +247,57 @@ def test_an_example_may_have_several_labels():
         np.testing.assert_allclose(score(*folded), score(*flat), rtol=1e-6)
     with pytest.raises(InputError, match="expected a logit for each label"):
         METRICS["auc"].score(logits[:, :1], y, weight)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_positions_without_a_label_do_not_count(classes):
+    logits, y, weight = labelled(2, classes, "weighted")
+    y = np.where(np.arange(N) % 5 == 0, -1, y)
+    folded = (logits.reshape(N // 4, 2, 2, classes), y.reshape(N // 4, 2, 2), weight[: N // 4])
+    has = y >= 0
+    flat = (logits[has], y[has], weight[: N // 4].repeat(4)[has])
+    options = {"sample_weight": flat[2]}
+    labels = flat[0].argmax(axis=-1)
+    chances = probabilities(flat[0])
+    average = "binary" if classes == 2 else "macro"
+    expected = {
+        "accuracy": sklearn.accuracy_score(flat[1], labels, **options),
+        "f1": sklearn.f1_score(flat[1], labels, average=average, **options),
+        "balanced_accuracy": sklearn.balanced_accuracy_score(flat[1], labels, **options),
+        "log_loss": sklearn.log_loss(flat[1], chances, **options),
+    }
+    for name, value in expected.items():
+        score = METRICS[name].score(*map(jnp.asarray, folded))
+        assert score == pytest.approx(value, rel=1e-5)
+
+
+def test_scores_of_several_labels_are_means_over_labels():
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(N, 3)).astype(np.float32).round(1)
+    y = rng.random((N, 3)) < 0.4
+    weight = rng.integers(0, 4, N).astype(np.float32)
+    options = {"sample_weight": weight}
+    chances = 1 / (1 + np.exp(-logits.astype(np.float64)))
+    labels = logits > 0
+    pairs = list(zip(y.T, labels.T, chances.T, strict=True))
+    expected = {
+        "accuracy": 1 - sklearn.hamming_loss(y, labels, **options),
+        "auc": sklearn.roc_auc_score(y, chances, average="macro", **options),
+        "f1": sklearn.f1_score(y, labels, average="macro", **options),
+        "balanced_accuracy": np.mean(
+            [sklearn.balanced_accuracy_score(a, b, **options) for a, b, _ in pairs]
+        ),
+        "log_loss": np.mean([sklearn.log_loss(a, c, **options) for a, _, c in pairs]),
+        "brier": np.mean([sklearn.brier_score_loss(a, c, **options) for a, _, c in pairs]),
+    }
+    arguments = tuple(map(jnp.asarray, (logits, y, weight)))
+    for name, value in expected.items():
+        assert METRICS[name].score(*arguments) == pytest.approx(value, rel=1e-5)
+    one = score_functions.f1(*arguments, label=2)
+    assert one == pytest.approx(sklearn.f1_score(y[:, 2], labels[:, 2], **options), rel=1e-5)
+    # A label that all examples have has no AUC and is left out of the mean.
+    full = jnp.asarray(y).at[:, 0].set(True)
+    rest = sklearn.roc_auc_score(y[:, 1:], chances[:, 1:], average="macro", **options)
+    assert METRICS["auc"].score(arguments[0], full, arguments[2]) == pytest.approx(rest, rel=1e-5)
+    with pytest.raises(InputError, match="a logit for each label"):
+        METRICS["auc"].score(arguments[0][:, :2], *arguments[1:])

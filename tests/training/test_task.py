@@ -9,6 +9,7 @@ import optax
 import pytest
 from flax import linen as nn
 from sklearn.linear_model import LinearRegression
+from sklearn.metrics import hamming_loss, log_loss
 from toys import differ, equal, marked, marked_groups, normed, opposite_groups
 from toys import linear as logistic
 
@@ -23,7 +24,7 @@ from jaxfl.experiment.session.build import make_task
 from jaxfl.models import linear, mlp
 from jaxfl.training.deployed import deployed_losses
 from jaxfl.training.gradients import count_batches
-from jaxfl.training.objectives import data_loss
+from jaxfl.training.objectives import correct, cross_entropy, data_loss
 from jaxfl.training.task import Training, supervised
 
 KEY = jax.random.key(0)
@@ -247,3 +248,42 @@ def test_a_cpu_trains_the_clients_of_large_models_one_by_one(
     automatic = program()
     assert automatic == program(chunk=chunk)
     assert automatic != program(chunk=2)
+
+
+def test_the_loss_of_positions_is_a_mean_over_those_with_a_label():
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(4, 2, 3, 5)).astype(np.float32)
+    y = rng.integers(0, 5, (4, 2, 3))
+    y[0, 0], y[1, 1, 1], y[3] = -1, -1, -1
+    errors, shares = np.zeros(4), np.zeros(4)
+    for example in range(3):
+        has = y[example] >= 0
+        chosen, labels = logits[example][has].astype(float), y[example][has]
+        chances = np.exp(chosen) / np.exp(chosen).sum(axis=1, keepdims=True)
+        errors[example] = -np.log(chances[np.arange(len(labels)), labels]).mean()
+        shares[example] = (chosen.argmax(axis=1) == labels).mean()
+    np.testing.assert_allclose(
+        cross_entropy(jnp.asarray(logits), jnp.asarray(y)), errors, rtol=1e-5
+    )
+    np.testing.assert_allclose(correct(jnp.asarray(logits), jnp.asarray(y)), shares, rtol=1e-6)
+    gradient = jax.grad(lambda z: cross_entropy(z, jnp.asarray(y)).sum())(jnp.asarray(logits))
+    assert np.isfinite(gradient).all()
+    assert not gradient[y < 0].any()
+    assert (np.abs(gradient[y >= 0]).sum(axis=1) > 0).all()
+    with pytest.raises(InputError, match=r"labels for positions \(2, 3\)"):
+        cross_entropy(jnp.zeros((4, 5)), jnp.asarray(y))
+
+
+def test_the_loss_of_several_labels_is_that_of_scikit_learn():
+    rng = np.random.default_rng(0)
+    logits, y = rng.normal(size=(7, 3)).astype(np.float32), rng.random((7, 3)) < 0.5
+    task = jaxfl.multilabel(jaxfl.models.linear(3), np.zeros(2))
+    chances = 1 / (1 + np.exp(-logits.astype(float)))
+    error = task.problem.error(jnp.asarray(logits), jnp.asarray(y))
+    score = task.problem.score(jnp.asarray(logits), jnp.asarray(y))
+    for one in range(7):
+        expected = log_loss(y[one], chances[one], labels=[False, True])
+        assert error[one] == pytest.approx(expected, rel=1e-5)
+    assert score.mean() == pytest.approx(1 - hamming_loss(y, logits > 0))
+    with pytest.raises(InputError, match="expected booleans"):
+        task.problem.error(jnp.asarray(logits), jnp.asarray(y.astype(int)))

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jaxfl.algorithms.steps.labels import class_count
 from jaxfl.core import tree
+from jaxfl.core.errors import check
 from jaxfl.core.over_clients import over_clients
 from jaxfl.core.streams import client_keys, stream
 from jaxfl.core.types import Dataset, Params, PRNGKey, Problem, Scalar
@@ -75,6 +76,11 @@ def take_examples(key: PRNGKey, problem: Problem, train: Dataset, most: int) -> 
     ids = jnp.issubdtype(train.x.dtype, jnp.signedinteger)
     classes = class_count(problem, train)
     labels = has_classes(problem, train)
+    check(
+        train.y.ndim == 2 or not jnp.issubdtype(train.y.dtype, jnp.integer),
+        "divergences of clients are those of examples with one label or with numbers, and these "
+        "have a label for each position: choose another algorithm for this data",
+    )
     project = jax.random.normal(stream(key, "server"), (feature, WIDTH)) / np.sqrt(feature)
 
     def of_client(key: PRNGKey, data: Dataset) -> tuple[Array, Array, Array]:

@@ -14,6 +14,7 @@ from jaxfl.experiment.config.hints import value_of
 from jaxfl.experiment.config.paths import with_absolute_paths
 from jaxfl.experiment.config.setting import Setting
 from jaxfl.simulation import participation
+from jaxfl.simulation.metrics import default_metric
 
 LOCAL_STEPS = 200  # pFedGraph, section 4.1
 # A setting, or the config of a run
@@ -56,6 +57,9 @@ def resolve(setting: S, source: Source | None = None) -> Resolved[S]:
     steps = LOCAL_STEPS if setting.local_epochs is None else None
     defaults = data_defaults(setting, source) | _training_defaults(source) | {"local_steps": steps}
     setting = _fill(setting, defaults)
+    if source.each_position and not setting.metric:
+        # The score of the problem is a mean over examples, and this one over positions.
+        setting = dataclasses.replace(setting, metric=(default_metric(source.classes),))
     rules.check_data(setting, source)
     rules.check_model(setting, source)
     rules.check_attack(setting, setting.dataset, source)
@@ -99,8 +103,8 @@ def data_defaults(options: DataOptions, source: Source) -> dict[str, Any]:
       InputError: a natural partition of data that name no owners.
     """
     has_owners = source.owners is not None
-    partition = "natural" if has_owners else "pathological" if source.classes else "iid"
-    fallback = "reweighted" if source.classes else "global"
+    partition = "natural" if has_owners else "pathological" if source.one_label else "iid"
+    fallback = "reweighted" if source.one_label else "global"
     test = "own" if has_owners or not len(source.y_test) else fallback
     by_owner = (options.partition or partition) == "natural"
     clients = 10
@@ -113,7 +117,8 @@ def data_defaults(options: DataOptions, source: Source) -> dict[str, Any]:
 
 
 def _training_defaults(source: Source) -> dict[str, Any]:
-    return {"model": _model(source), "augment": "crop_flip" if source.mirrors else "none"}
+    mirrored = source.mirrors and not source.each_position
+    return {"model": _model(source), "augment": "crop_flip" if mirrored else "none"}
 
 
 def _model(source: Source) -> str:

@@ -13,6 +13,7 @@ from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import check, check_name
 from jaxfl.core.options import COUNT_OR_ZERO, options_of, takes_fractions, takes_numbers
 from jaxfl.data import Source
+from jaxfl.data.source import many_labels
 from jaxfl.experiment.config.fields import (
     ClockOptions,
     DataOptions,
@@ -148,6 +149,11 @@ def check_data(data: DataOptions, source: Source) -> None:
         f"--split stratified divides each label in proportion, and the targets of {data.dataset} "
         "are numbers: choose random",
     )
+    check(
+        data.split != "stratified" or source.one_label,
+        f"--split stratified divides each label in proportion, and {many_labels(source.y_train)}: "
+        "choose random",
+    )
 
 
 def check_model(training: TrainingOptions, source: Source) -> None:
@@ -163,6 +169,16 @@ def check_model(training: TrainingOptions, source: Source) -> None:
         training.class_weight is None or source.classes > 0,
         f"--class-weight {training.class_weight} balances labels, and the targets of the data are "
         "numbers: leave it out",
+    )
+    check(
+        training.class_weight is None or source.one_label,
+        f"--class-weight {training.class_weight} balances one label an example, and "
+        f"{many_labels(source.y_train)}: leave it out",
+    )
+    check(
+        training.augment == "none" or not source.each_position,
+        f"--augment {training.augment} moves images, and {many_labels(source.y_train)}, which it "
+        "would not move with them: choose none",
     )
     check(
         training.example_clip is None or source.weights is None,
@@ -192,6 +208,11 @@ def check_attack(upload: UploadOptions, dataset: str, source: Source) -> None:
     check(
         upload.attack not in FLIPPED or bool(source.classes),
         f"--attack {upload.attack} flips labels, {dataset} has none: choose another attack",
+    )
+    check(
+        upload.attack not in FLIPPED or source.one_label,
+        f"--attack {upload.attack} flips one label an example, and "
+        f"{many_labels(source.y_train)}: choose another attack",
     )
 
 

@@ -55,7 +55,7 @@ from jaxfl.models import MODELS
 from jaxfl.simulation import mesh
 from jaxfl.simulation.work import drop, given, read_fractions, stragglers
 from jaxfl.training.optimizers import OPTIMIZERS, SCHEDULES, Optimizer
-from jaxfl.training.task import classification, regression
+from jaxfl.training.task import classification, multilabel, regression
 from jaxfl.uplink import Compression, attack, chain, defence_links, gaussian, quantise, top_k
 
 # Models see (x - shift) / scale of bytes x. These are in parts of a white pixel; otherwise the data
@@ -112,8 +112,7 @@ class Built:
         test = self.data.federation.test
         if not self.config.metric or isinstance(test, Pool) or self.data.stored is not None:
             return None
-        each = math.prod(test.y.shape[test.mask.ndim :]) * max(self.data.source.classes, 1)
-        numbers = math.prod(test.mask.shape) * each
+        numbers = math.prod(test.mask.shape) * self.data.source.predictions
         if numbers > TOGETHER:
             warn(
                 f"the test predictions of all clients are {numbers:.1e} numbers, more than "
@@ -213,7 +212,7 @@ def build(resolved: Resolved[Config], data: Data) -> Built:
 
 def make_task(setting: Setting, source: Source) -> Task:
     """The model on the data, how clients train it, and what happens to their uploads."""
-    kind = classification if source.classes else regression
+    kind = multilabel if source.several_labels else classification if source.classes else regression
     scale, shift = source.scale, source.shift
     if setting.pixels in PIXELS:
         scale, shift = (source.white * factor for factor in PIXELS[setting.pixels])

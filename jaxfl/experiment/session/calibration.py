@@ -32,6 +32,11 @@ def check_calibration(config: Config, inputs: Inputs, directory: Path) -> None:
         "out calibrate (--calibrate)",
     )
     check(
+        "target" not in inputs,
+        f"the examples of {directory} have several labels or one for each position, and one alone "
+        "is calibrated: leave out calibrate (--calibrate)",
+    )
+    check(
         config.feedback == "val",
         f"the clients of {directory} validated on their test examples (--feedback test-leaking): "
         "there is nothing else to calibrate on",

@@ -1,7 +1,8 @@
 """The scores of each client's constant predictor: what a model must exceed to have learned.
 
 Of labels, the prediction is the majority label of the client's own training examples, and the
-probabilities are the frequencies of the labels there; of numbers, it is the mean of the targets.
+probabilities are the frequencies of the labels there, of all positions where each has a label, and
+of each label alone where an example may have several; of numbers, it is the mean of the targets.
 """
 
 from collections.abc import Callable
@@ -84,7 +85,8 @@ def _evaluate(
         unknown = jnp.full(ids.shape, jnp.nan)
 
         def apply(params: Array, x: Array) -> Array:
-            positions = train.y.shape[2:] if classes else ()
+            of_positions = classes and train.y.dtype != bool
+            positions = train.y.shape[2:] if of_positions else ()
             return jnp.broadcast_to(params, (len(x), *positions, params.size))
 
         if not metrics:
@@ -119,8 +121,14 @@ def constants(train: Dataset, classes: int, chunk: Chunk = "auto") -> Float[Arra
     def of_client(data: Dataset) -> Float[Array, "k"]:
         y = data.y[jnp.arange(data.mask.size)]
         weight = data.mask.astype(jnp.float32)
+        if y.dtype == bool:
+            counts = jnp.where(y, weight[:, None], 0.0).sum(axis=0)
+            share = counts / jnp.maximum(weight.sum(), 1)
+            return jnp.log(jnp.maximum(share, LEAST)) - jnp.log(jnp.maximum(1 - share, LEAST))
         if classes:
             each = jnp.broadcast_to(weight.reshape(-1, *[1] * (y.ndim - 1)), y.shape)
+            # A position without a label, which is -1, does not count.
+            each = jnp.where(y >= 0, each, 0.0)
             y = jnp.where(each > 0, y, 0)
             counts = jnp.zeros(classes).at[y.reshape(-1)].add(each.reshape(-1))
             return jnp.log(jnp.maximum(counts / jnp.maximum(counts.sum(), 1), LEAST))

@@ -187,7 +187,7 @@ class FinishedRun:
         seed: int | None = None,
         fold: int | None = None,
     ) -> np.ndarray:
-        """What the model of a client says of the inputs: logits [B, classes], or numbers [B, 1].
+        """What the model of a client says of the inputs: logits [..., classes], or numbers [B, 1].
 
         Args:
           client: its id, from 0, or its name.
@@ -222,7 +222,8 @@ class FinishedRun:
     ) -> np.ndarray:
         """The labels that the model of a client predicts [B], or the numbers if these are targets.
 
-        Several numbers of an example are [B, k, ...], as the data have them.
+        Several numbers of an example are [B, k, ...], and labels for each position
+        [B, *positions], as the data have them; several labels are booleans [B, classes].
 
         Other arguments and errors are those of `scores`.
 
@@ -232,7 +233,8 @@ class FinishedRun:
           which: the models of the last round, or the best.
           seed: of the run.
           fold: of the run.
-          proba: return the probability of each label instead [B, classes]: the softmax of `scores`.
+          proba: return the probability of each label instead [..., classes]: the softmax of
+            `scores`, or of several labels at once the logistic function.
           calibrate: divide the scores by `temperature` before.
 
         Raises:
@@ -251,6 +253,10 @@ class FinishedRun:
         scores = self.scores(client, x, which=which, seed=seed, fold=fold)
         if calibrate:
             scores = scores / self.temperature(client, which=which, seed=seed, fold=fold)
+        if self._inputs.get("several"):
+            # The logistic function is the softmax of 0 and the logit.
+            pairs = np.stack([np.zeros_like(scores), scores], axis=-1)
+            return probabilities(pairs)[..., 1] if proba else scores > 0
         if proba:
             return probabilities(scores)
         if self._inputs["classes"]:

@@ -23,6 +23,8 @@ def inputs_of(source: Source) -> Inputs:
     }
     if source.y_train.ndim > 1:
         inputs["target"] = list(source.y_train.shape[1:])
+    if source.several_labels:
+        inputs["several"] = True
     if source.class_names:
         inputs["class_names"] = list(source.class_names)
     if source.schema:
@@ -43,7 +45,8 @@ def source_of(inputs: Inputs) -> Source:
 
     x = np.zeros((1, *inputs["shape"]), inputs["dtype"])
     target = inputs.get("target", [])
-    y = np.zeros((1, *target), np.int32 if inputs["classes"] else np.float32)
+    dtype = bool if inputs.get("several") else np.int32 if inputs["classes"] else np.float32
+    y = np.zeros((1, *target), dtype)
     return Source(
         x,
         y,

@@ -37,7 +37,9 @@ class Inputs(TypedDict):
     scale: float | list[float]  # models see (x - shift) / scale
     shift: float | list[float]
     vocabulary: list[int]  # number of ids in x, if these are ids
-    target: NotRequired[list[int]]  # shape of the numbers of an example, if they are several
+    # shape of the targets of an example, if they are several
+    target: NotRequired[list[int]]
+    several: NotRequired[bool]  # an example may have several labels
     class_names: NotRequired[list[str]]
     # of data of `jaxfl prepare csv`: what a CSV file becomes, see `data.table.schema`
     schema: NotRequired[str]

@@ -1,0 +1,95 @@
+"""Which targets are valid: labels, one or several or one for each position, and numbers."""
+
+import numpy as np
+
+from jaxfl.core.errors import check
+
+
+def check_targets(y_train: np.ndarray, y_test: np.ndarray, name: str) -> int:
+    """The number of classes, 0 for numbers to predict.
+
+    Args:
+      y_train: [N], or [N, ...] as `from_arrays` takes them.
+      y_test: [N', ...].
+      name: of the data in messages.
+
+    Raises:
+      InputError: they are neither labels nor numbers, or labels are out of range.
+
+    Example:
+      >>> y = np.array([[0, 2, -1], [1, 1, -1]])
+      >>> check_targets(y, y[:0], "the data")
+      3
+    """
+    kind = "ui" if y_train.dtype.kind in "ui" else y_train.dtype.kind
+    for split, y in (("train", y_train), ("test", y_test)):
+        check(
+            kind in ("f", "ui") or (kind == "b" and y.ndim == 2),
+            f"y_{split} of {name} has type {y.dtype}: expected integer labels, or numbers to "
+            "predict, or for several labels an example booleans (N, labels)",
+        )
+        check(
+            y.dtype.kind in kind,
+            f"y_{split} of {name} has type {y.dtype}: expected integer labels, "
+            "or numbers to predict in train and test",
+        )
+        check(
+            kind == "f" or y.shape[1:] != (1,),
+            f"y_{split} of {name} has shape {y.shape}: expected ({len(y)},) for one label an "
+            "example, as y[:, 0]",
+        )
+    check(
+        y_train.shape[1:] == y_test.shape[1:],
+        f"targets of {name} have shape {y_train.shape[1:]} in train and {y_test.shape[1:]} in "
+        "test: expected the same",
+    )
+    if kind == "b":
+        return y_train.shape[1]
+    return 0 if kind == "f" else _count_classes(y_train, y_test, name)
+
+
+def _count_classes(y_train: np.ndarray, y_test: np.ndarray, name: str) -> int:
+    # Of labels for each position, -1 is none.
+    lowest = -1 if y_train.ndim > 1 else 0
+    classes = int(y_train.max()) + 1
+    for split, y in (("train", y_train), ("test", y_test)):
+        low = int(y.min(initial=0))
+        high = int(y.max(initial=0))
+        outside = low if low < lowest else high
+        check(
+            low >= lowest and high < max(classes, 1),
+            f"y_{split} of {name} holds the label {outside}: "
+            f"expected 0 to {classes - 1}, the largest label of y_train"
+            + (", or -1 for a position without a label" if lowest else ""),
+        )
+        check(
+            not y.size or y.max() >= 0,
+            f"no position of y_{split} of {name} has a label: all are -1",
+        )
+    count = len(np.unique(y_train[y_train >= 0]))
+    check(
+        count == classes,
+        f"y_train of {name} holds {count} of the labels 0 to {classes - 1}: "
+        "number them without gaps",
+    )
+    return classes
+
+
+def weights_of_labelled(weights: np.ndarray | None, y: np.ndarray) -> np.ndarray | None:
+    """The weights of examples [N], 0 where none of an example's positions has a label.
+
+    Args:
+      weights: as they were given; None: all weigh 1.
+      y: labels for each position [N, *positions], or other targets, which change nothing.
+
+    Example:
+      >>> weights_of_labelled(None, np.array([[0, -1], [-1, -1]])).tolist()
+      [1.0, 0.0]
+    """
+    if y.dtype.kind not in "ui" or y.ndim == 1:
+        return weights
+    labelled = (y >= 0).any(axis=tuple(range(1, y.ndim)))
+    if labelled.all():
+        return weights
+    own = np.ones(len(y), np.float32) if weights is None else weights
+    return np.where(labelled, own, np.float32(0))
