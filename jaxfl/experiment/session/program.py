@@ -115,7 +115,7 @@ def one_seed(
         built.task,
         chunk=built.config.chunk,
         after=after,
-        metrics=built.config.metric,
+        metrics=built.named_metrics,
         pooled=pooled,
     )
 
