@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -284,7 +285,7 @@ def show_protocol(
         return  # the table of scores says the same
     title = f"{command.preset}, {protocol.rule}"
     metrics = command.metric
-    table = Table("", alone_name(metrics), title=title, title_justify="left")
+    table = Table("", escape(alone_name(metrics)), title=title, title_justify="left")
     for label, (algorithm, out) in runs.items():
         stage = protocol.stage_of(algorithm)
         if stage != "deployed" and command.score_after != "trained":
@@ -381,7 +382,7 @@ def show_trials(
     """
     columns: list[Literal["val", "test"]] = ["val", "test"] if show_test else ["val"]
     metrics = options.get("metric", ())
-    name = alone_name(metrics)
+    name = escape(alone_name(metrics))
     titles = {"val": "validation", "test": "test (not for choosing)"}
     if metrics:
         titles["val"] = f"validation {name}"
