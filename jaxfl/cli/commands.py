@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -212,7 +213,7 @@ def show_protocol(
         return  # the table of scores says the same
     title = f"{command.preset}, {protocol.rule}"
     metrics = command.metric
-    table = Table("", alone_name(metrics), title=title, title_justify="left")
+    table = Table("", escape(alone_name(metrics)), title=title, title_justify="left")
     for label, (algorithm, out) in runs.items():
         stage = protocol.stage_of(algorithm)
         if stage != "deployed" and command.score_after != "trained":

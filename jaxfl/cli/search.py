@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -111,7 +112,7 @@ def show_trials(
     """
     columns: list[Literal["val", "test"]] = ["val", "test"] if show_test else ["val"]
     metrics = options.get("metric", ())
-    name = alone_name(metrics)
+    name = escape(alone_name(metrics))
     titles = {"val": "validation", "test": "test (not for choosing)"}
     if metrics:
         titles["val"] = f"validation {name}"

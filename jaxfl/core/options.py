@@ -71,6 +71,7 @@ class Names:
 
     kind: str  # what a name stands for, in the singular
     known: Collection[str] = field(repr=False)
+    entry: Callable[[str], str] = field(default=str, repr=False)  # a text -> its name in the table
 
 
 Limits = Range | Names | None
@@ -386,7 +387,7 @@ def _within(limits: Limits, value: Any) -> bool:
 
 def _is_one(base: Any, limits: Limits, value: Any) -> bool:
     """Whether a value is of the type, and a text in the table of names, if there is one."""
-    known = not isinstance(limits, Names) or base is not str or value in limits.known
+    known = not isinstance(limits, Names) or base is not str or limits.entry(value) in limits.known
     return type(value) is _plain(base) and known
 
 

@@ -9,6 +9,7 @@ import dataclasses
 import importlib.util
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -22,7 +23,7 @@ from jaxfl.experiment.session.run import Follow
 from jaxfl.experiment.store.records import LineOfRun, Summary, read_summary
 from jaxfl.simulation import processes
 from jaxfl.simulation.evaluation import STAGES
-from jaxfl.simulation.metrics import METRICS
+from jaxfl.simulation.metrics import METRICS, entry_of
 from jaxfl.simulation.statistics import StageStatistics
 
 Tracker = Literal["tensorboard", "wandb", "mlflow", "trackio"]
@@ -259,11 +260,16 @@ def shown_name(metric: str) -> str:
     Example:
       >>> shown_name("accuracy"), shown_name("log_loss"), shown_name("rmse")
       ('accuracy', 'negative_log_loss', 'negative_mse')
+      >>> shown_name("recall:died"), shown_name("recall:>50K")
+      ('recall_of_died', 'recall_of__3e_50K')
     """
     if metric == "rmse":
         return "negative_mse"
-    entry = METRICS.get(metric)
-    return metric if entry is None or entry.better == "higher" else f"negative_{metric}"
+    entry = METRICS.get(entry_of(metric))
+    # A class may have any name, and trackers take few letters.
+    words = metric.replace(":", "_of_", 1)
+    name = re.sub(r"[^\w. -]", lambda letter: f"_{ord(letter[0]):x}_", words)
+    return name if entry is None or entry.better == "higher" else f"negative_{name}"
 
 
 def numbers_of(line: LineOfRun) -> dict[str, Number]:

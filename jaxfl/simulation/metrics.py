@@ -4,8 +4,9 @@ A score is stored so that higher is better: of a metric whose lower values are b
 value. Selection by validation and ranking therefore need not ask for the direction.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from jaxtyping import Array
@@ -14,8 +15,9 @@ from jaxfl.core.errors import InputError, check, check_name
 from jaxfl.core.options import checked
 from jaxfl.simulation import score_functions
 
-# (predictions [n, ...], y [n, ...], weight [n]) -> a number, NaN where it is not defined
-Score = Callable[[Array, Array, Array], Array]
+# (predictions [n, ...], y [n, ...], weight [n]) -> a number, NaN where it is not defined; that of
+# one class also takes its number, `label`
+Score = Callable[..., Array]
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,11 @@ class Metric:
         return self.sign * (self.shown(stored) - self.shown(other))
 
 
-# By the name that the command line takes. `METRICS["cost"] = Metric(...)` adds one.
+# What stands for a class in the name and the title of a metric of one class.
+CLASS = "CLASS"
+
+# By the name that the command line takes. `METRICS["cost"] = Metric(...)` adds one. The score of a
+# metric "NAME:CLASS" is that of one class, and takes its number as `label`.
 METRICS: dict[str, Metric] = {
     "accuracy": Metric(
         "accuracy", score_functions.accuracy, targets="labels", percent=True, digits=1, highest=1.0
@@ -111,25 +117,110 @@ METRICS: dict[str, Metric] = {
     "rmse": Metric("RMSE", score_functions.mean_squared_error, "lower", "numbers", root=True),
     "mae": Metric("MAE", score_functions.mae, "lower", "numbers"),
     "r2": Metric("R2", score_functions.r2, targets="numbers", highest=1.0),
+    "recall:CLASS": Metric(
+        "recall of CLASS",
+        score_functions.recall,
+        targets="labels",
+        percent=True,
+        digits=1,
+        highest=1.0,
+    ),
+    "precision:CLASS": Metric(
+        "precision of CLASS",
+        score_functions.precision,
+        targets="labels",
+        percent=True,
+        digits=1,
+        highest=1.0,
+    ),
+    "specificity:CLASS": Metric(
+        "specificity of CLASS",
+        score_functions.specificity,
+        targets="labels",
+        percent=True,
+        digits=1,
+        highest=1.0,
+    ),
+    "f1:CLASS": Metric("F1 of CLASS", score_functions.f1_of_label, targets="labels", highest=1.0),
+    "auc:CLASS": Metric(
+        "AUC of CLASS", score_functions.auc_of_label, targets="labels", highest=1.0
+    ),
 }
 
 
-def metric_of(name: str) -> Metric:
+def entry_of(name: str) -> str:
+    """The key of `METRICS` that a name stands for.
+
+    Example:
+      >>> entry_of("auc"), entry_of("recall:died")
+      ('auc', 'recall:CLASS')
+    """
+    kind, colon, _ = name.partition(":")
+    entry = f"{kind}:{CLASS}"
+    return entry if colon and name not in METRICS and entry in METRICS else name
+
+
+def label_of(name: str, class_names: Sequence[str]) -> int | None:
+    """The label of the class that the name of a metric ends with: its name, else its number.
+
+    Args:
+      name: such as "recall:died", or "recall:1".
+      class_names: of the labels 0, 1, ...; empty if they have no names.
+
+    Returns:
+      None if it is neither the name of a class nor a number.
+
+    Example:
+      >>> label_of("recall:died", ["lived", "died"]), label_of("recall:3", [])
+      (1, 3)
+    """
+    _, _, text = name.partition(":")
+    if text in class_names:
+        return list(class_names).index(text)
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+def metric_of(name: str, class_names: Sequence[str] = ()) -> Metric:
     """The metric of a stored score.
+
+    Args:
+      name: of the metric.
+      class_names: of the labels 0, 1, ...: without them the score of a class that is given by its
+        name cannot be computed, and all else is there.
 
     Raises:
       InputError: it is not known here.
 
     Example:
-      >>> metric_of("auc").title
-      'AUC'
+      >>> metric_of("auc").title, metric_of("recall:died").title
+      ('AUC', 'recall of died')
     """
-    if name not in METRICS:
+    entry = entry_of(name)
+    if entry not in METRICS or not name.isprintable():
         raise InputError(
             f"the scores are of the metric {name!r:.80}, which is not known here: name the file "
             f"that defines it with --plugin; known are {', '.join(METRICS)}"
         )
-    return METRICS[name]
+    if not entry.endswith(f":{CLASS}"):
+        return METRICS[entry]
+    return _of_class(METRICS[entry], name, label_of(name, class_names))
+
+
+# The same object for the same class: programs are compiled for a metric.
+@functools.cache
+def _of_class(metric: Metric, name: str, label: int | None) -> Metric:
+    """The metric of one class; where the label is not known, its score raises an error."""
+    _, _, text = name.partition(":")
+
+    def score(predictions: Array, y: Array, weight: Array) -> Array:
+        check(
+            label is not None,
+            f"the metric {name!r:.80} names a class, and the names of the classes are not known "
+            "here: give the number of the class",
+        )
+        return metric.score(predictions, y, weight, label=label)
+
+    return replace(metric, title=metric.title.replace(CLASS, text), score=score)
 
 
 def default_metric(classes: int) -> str:
@@ -143,18 +234,21 @@ def default_metric(classes: int) -> str:
 
 
 @checked
-def named_metrics(metrics: Sequence[str] | Mapping[str, Metric]) -> dict[str, Metric]:
+def named_metrics(
+    metrics: Sequence[str] | Mapping[str, Metric], class_names: Sequence[str] = ()
+) -> dict[str, Metric]:
     """Metrics by name, in their order.
 
     Args:
       metrics: names of `METRICS`, or metrics by names of one's own.
+      class_names: of the labels 0, 1, ..., see `metric_of`.
 
     Raises:
       InputError: an unknown name.
 
     Example:
-      >>> list(named_metrics(["auc", "accuracy"]))
-      ['auc', 'accuracy']
+      >>> list(named_metrics(["auc", "recall:1"]))
+      ['auc', 'recall:1']
     """
     if isinstance(metrics, Mapping):
         return dict(metrics)
@@ -163,5 +257,5 @@ def named_metrics(metrics: Sequence[str] | Mapping[str, Metric]) -> dict[str, Me
         f"metrics is {metrics!r:.80}: expected a list of names, such as ['auc']",
     )
     for name in metrics:
-        check_name("metric", name, METRICS)
-    return {name: METRICS[name] for name in metrics}
+        check_name("metric", entry_of(name), METRICS)
+    return {name: metric_of(name, class_names) for name in metrics}

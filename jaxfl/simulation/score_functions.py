@@ -81,6 +81,17 @@ def auc(predictions: Logits, y: Labels, weight: Weight, label: int | None = None
     return _mean_of_defined(lax.map(of_label, jnp.arange(classes)))
 
 
+def auc_of_label(predictions: Logits, y: Labels, weight: Weight, label: int) -> Number:
+    """The area under the ROC curve of a label against all others; NaN without either of them.
+
+    Example:
+      >>> logits = jnp.array([[0.0, 1.0], [0.0, 3.0], [0.0, 2.0]])
+      >>> auc_of_label(logits, jnp.array([0, 1, 1]), jnp.ones(3), label=0).item()
+      1.0
+    """
+    return auc(predictions, y, weight, label=label)
+
+
 def _area(score: Float[Array, "n"], positive: Shaped[Array, "n"], weight: Weight) -> Number:
     """The area under the ROC curve of a score for one label; NaN without both kinds of examples."""
     # What is not a number is ranked where it is wrong.
@@ -132,6 +143,17 @@ def f1(predictions: Logits, y: Labels, weight: Weight, label: int | None = None)
     return jnp.where(occurring[one] > 0, scores[one], jnp.nan)
 
 
+def f1_of_label(predictions: Logits, y: Labels, weight: Weight, label: int) -> Number:
+    """The harmonic mean of the precision and the recall of a label; NaN if it does not occur.
+
+    Example:
+      >>> logits = jnp.array([[0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
+      >>> round(f1_of_label(logits, jnp.array([1, 0, 0]), jnp.ones(3), label=0).item(), 3)
+      0.667
+    """
+    return f1(predictions, y, weight, label=label)
+
+
 @each_label
 def recall(predictions: Logits, y: Labels, weight: Weight, label: int) -> Number:
     """The share of the examples of a label that are recognised; NaN if there are none.
@@ -144,6 +166,40 @@ def recall(predictions: Logits, y: Labels, weight: Weight, label: int) -> Number
     recalls = _recalls(predictions, y, weight)
     _check_label(label, recalls.size)
     return recalls[label]
+
+
+@each_label
+def precision(predictions: Logits, y: Labels, weight: Weight, label: int) -> Number:
+    """The share of the examples predicted as a label that have it; 0 if none is predicted as it.
+
+    NaN if the label does not occur: whether a client has a score does not depend on its model.
+
+    Differs: scikit-learn gives a label that is predicted and does not occur the score 0.
+
+    Example:
+      >>> logits = jnp.array([[0.0, 1.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
+      >>> precision(logits, jnp.array([1, 0, 0, 1]), jnp.ones(4), label=1).item()
+      0.3333333432674408
+    """
+    hits, occurring, predicted = _counts(predictions, y, weight)
+    _check_label(label, hits.size)
+    share = hits[label] / _at_least_some(predicted[label])
+    return jnp.where(occurring[label] > 0, share, jnp.nan)
+
+
+@each_label
+def specificity(predictions: Logits, y: Labels, weight: Weight, label: int) -> Number:
+    """The share of the examples of other labels that are not predicted as a label; NaN of none.
+
+    Example:
+      >>> logits = jnp.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+      >>> specificity(logits, jnp.array([0, 0, 1]), jnp.ones(3), label=1).item()
+      0.5
+    """
+    logits, y, weight = flat_labels(predictions, y, weight)
+    _check_label(label, logits.shape[-1])
+    right = logits.argmax(axis=-1) != label
+    return _mean(right.astype(jnp.float32), jnp.where(y != label, weight, 0.0))
 
 
 @each_label

@@ -117,30 +117,54 @@ def test_scores_of_labels_are_those_of_scikit_learn(name, classes, kind):
         np.testing.assert_allclose(function(logits, y, weight), expected, rtol=2e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["auc", "f1", "recall"])
-def test_scores_of_one_label_are_those_of_scikit_learn(name):
-    logits, y, weight = labelled(2, 4, "weighted")
-    counts = weight > 0
-    p, true = probabilities(logits), y == 3
-    references = {
-        "auc": lambda: sklearn.roc_auc_score(true, p[:, 3], sample_weight=weight),
-        "f1": lambda: of_one(sklearn.f1_score),
-        "recall": lambda: of_one(sklearn.recall_score),
-    }
+def of_one(function, **options):
+    """A function of scikit-learn of whether label 3 is predicted."""
 
-    def of_one(function):
+    def score(logits, y, weight):
+        counts = weight > 0
         guess = logits.argmax(axis=1) == 3
-        return function(true[counts], guess[counts], sample_weight=weight[counts])
+        return function((y == 3)[counts], guess[counts], sample_weight=weight[counts], **options)
 
-    score = getattr(score_functions, name)
-    arguments = [jnp.asarray(part) for part in (logits, y, weight)]
-    assert score(*arguments, label=3) == pytest.approx(references[name](), rel=1e-5)
+    return score
+
+
+OF_ONE_LABEL = {
+    "auc:CLASS": lambda logits, y, weight: sklearn.roc_auc_score(
+        y == 3, probabilities(logits)[:, 3], sample_weight=weight
+    ),
+    "f1:CLASS": of_one(sklearn.f1_score),
+    "recall:CLASS": of_one(sklearn.recall_score),
+    "precision:CLASS": of_one(sklearn.precision_score, zero_division=0),
+    "specificity:CLASS": of_one(sklearn.recall_score, pos_label=False),
+}
+
+
+@pytest.mark.parametrize("kind", ["plain", "weighted", "all tied", "imbalanced"])
+@pytest.mark.parametrize("name", OF_ONE_LABEL)
+def test_scores_of_one_label_are_those_of_scikit_learn(name, kind):
+    score = METRICS[name].score
+    arguments = labelled(2, 4, kind)
+    expected = OF_ONE_LABEL[name](*arguments)
+    assert score(*arguments, label=3) == pytest.approx(expected, rel=1e-5)
     with pytest.raises(InputError, match="label is 4: expected one from 0 to 3"):
         score(*arguments, label=4)
 
 
+@pytest.mark.parametrize("name", OF_ONE_LABEL)
+def test_examples_without_the_label_have_no_score_of_it(name):
+    logits, y, weight = labelled(2, 4, "labels missing")
+    score = METRICS[name].score
+    if name == "specificity:CLASS":
+        # Nobody has another label.
+        y = np.full(N, 3)
+    for predictions in (logits, np.eye(4)[np.full(N, 3)], np.eye(4)[np.full(N, 0)]):
+        assert np.isnan(score(predictions, y, weight, label=3))
+    assert np.isnan(score(logits, y, 0 * weight, label=3))
+
+
 def test_every_metric_of_labels_has_a_reference():
-    assert set(REFERENCES) == {n for n, metric in METRICS.items() if metric.targets == "labels"}
+    names = {n for n, metric in METRICS.items() if metric.targets == "labels"}
+    assert {*REFERENCES, *OF_ONE_LABEL} == names
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
@@ -168,8 +192,8 @@ def test_what_is_not_defined_is_nan_and_not_a_number():
     for label in (0, 1):
         same = jnp.full_like(y, label)
         assert np.isnan(METRICS["auc"].score(logits, same, weight))
-    for metric in METRICS.values():
-        if metric.targets == "labels":
+    for name, metric in METRICS.items():
+        if name in REFERENCES:
             assert np.isnan(metric.score(logits, y, 0 * weight))
     # Nobody has label 1, whether it is predicted for nobody or for somebody.
     nobody = jnp.stack([jnp.ones(N), jnp.zeros(N)], axis=1)

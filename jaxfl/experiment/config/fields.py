@@ -25,7 +25,7 @@ from jaxfl.experiment.config.notes import (
 )
 from jaxfl.models import MODELS
 from jaxfl.simulation.evaluation import After
-from jaxfl.simulation.metrics import METRICS
+from jaxfl.simulation.metrics import METRICS, entry_of
 from jaxfl.training.optimizers import OPTIMIZERS, SCHEDULES
 from jaxfl.uplink import ATTACKS, DEFENCES, SCALED
 
@@ -307,9 +307,10 @@ class RunOptions:
     not risen for so many evaluations; --rounds at most"""
     eval_on: Annotated[Literal["all", "participants"], OF_CLIENTS] = "all"
     """clients to evaluate: all, or those of the round"""
-    metric: Annotated[tuple[str, ...], Names("metric", METRICS), NO_SCORE] = ()
+    metric: Annotated[tuple[str, ...], Names("metric", METRICS, entry_of), NO_SCORE] = ()
     """scores of the models, see `jaxfl list metrics`: the first one selects, ranks and is drawn,
-    and the others stand beside it; accuracy, or rmse where targets are numbers, if not given"""
+    and the others stand beside it; recall:died is that of one class, by its name or number;
+    accuracy, or rmse where targets are numbers, if not given"""
     score_after: Annotated[
         After,
         Needs(

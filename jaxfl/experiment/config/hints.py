@@ -77,7 +77,7 @@ def check_field(what: str, hint: Any, value: Any, *, known: bool = True) -> None
         return
     for table in tables:
         for name in texts:
-            check_name(table.kind, name, table.known)
+            check_name(table.kind, table.entry(name), table.known)
     if not accepts(hint, value):
         raise error_type(hint, value)(f"{what} is {value!r:.80}: expected {expected(hint, value)}")
 

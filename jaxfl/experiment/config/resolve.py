@@ -63,7 +63,7 @@ def resolve(setting: S, source: Source | None = None) -> Resolved[S]:
     rules.check_data(setting, source)
     rules.check_model(setting, source)
     rules.check_attack(setting, setting.dataset, source)
-    rules.check_metrics(setting, source.classes)
+    rules.check_metrics(setting, source)
     rules.check_target(setting, rules.metrics_of(setting, source.classes)[0])
     check_effects(setting)
     # config.json names files and folders for a reader elsewhere.

@@ -5,6 +5,7 @@ may stand in data at all is checked where they are read, for users of Python too
 """
 
 import inspect
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -23,7 +24,14 @@ from jaxfl.experiment.config.fields import (
 )
 from jaxfl.experiment.config.hints import as_typed, check_field, value_of
 from jaxfl.models import MODELS
-from jaxfl.simulation.metrics import METRICS, default_metric, metric_of
+from jaxfl.simulation.metrics import (
+    CLASS,
+    METRICS,
+    default_metric,
+    entry_of,
+    label_of,
+    metric_of,
+)
 from jaxfl.uplink import FLIPPED
 
 # What a model may take.
@@ -237,31 +245,51 @@ def metrics_of(options: RunOptions, classes: int) -> tuple[str, ...]:
     return options.metric or (default_metric(classes),)
 
 
-def check_metrics(options: RunOptions, classes: int) -> None:
-    """Raises an `InputError` if a metric is named twice or takes other targets.
+def check_metrics(options: RunOptions, source: Source) -> None:
+    """Raises an `InputError` if a metric is named twice, takes other targets or has no such class.
 
     Args:
       options: with the names.
-      classes: of the data; 0 for numbers as targets.
+      source: the data.
     """
     names = options.metric
     check(
         len(set(names)) == len(names),
         f"--metric names a metric twice ({as_typed(names)}): name each once",
     )
-    targets = "labels" if classes else "numbers"
+    targets = "labels" if source.classes else "numbers"
     fitting = [name for name, metric in METRICS.items() if metric.targets in ("any", targets)]
     for name in names:
         check(
-            name in fitting,
-            f"--metric {name} takes {METRICS[name].targets}, the targets of the data are "
+            entry_of(name) in fitting,
+            f"--metric {name} takes {metric_of(name).targets}, the targets of the data are "
             f"{targets}: choose from {', '.join(fitting)}",
         )
-    titles = [METRICS[name].title for name in names]
+    _check_classes([name for name in names if entry_of(name).endswith(f":{CLASS}")], source)
+    titles = [metric_of(name).title for name in names]
     check(
         len(set(titles)) == len(titles),
         f"tables would call two metrics alike ({', '.join(titles)}): give each its own title",
     )
+
+
+def _check_classes(names: Sequence[str], source: Source) -> None:
+    """Checks the classes of metrics of one class."""
+    known = source.class_names
+    numbers = f"a number from 0 to {source.classes - 1}"
+    words = f"one of {', '.join(known[:20])}{', ...' if known[20:] else ''}, or {numbers}"
+    labels: dict[tuple[str, int], str] = {}
+    for name in names:
+        label = label_of(name, known)
+        check(
+            label is not None and label < source.classes,
+            f"--metric {name}: the data have no such class: expected behind the colon "
+            f"{words if known else numbers}",
+        )
+        other = labels.setdefault((entry_of(name), label or 0), name)
+        check(
+            other == name, f"--metric names a class twice, as {other} and as {name}: name it once"
+        )
 
 
 def check_target(options: ClockOptions, metric: str) -> None:

@@ -19,7 +19,6 @@ from jaxfl.experiment.pictures.drawing import MALICIOUS, MANY
 from jaxfl.experiment.pictures.graphs import OUTLINED, Graph, blocks, weights_as_drawn
 from jaxfl.experiment.pictures.neighbours import bin_edges, mean_counts
 from jaxfl.experiment.store.records import Runs
-from jaxfl.experiment.tables.scores import measure_of
 from jaxfl.simulation.metrics import metric_of
 
 GREY = "#7f8c9b"  # of amounts
@@ -149,6 +148,7 @@ def score_view(
     clients: Clients,
     highlight: Collection[str] = (),
     *,
+    measure: str,
     most: int,
 ) -> View:
     """The score of each client's deployed model.
@@ -159,9 +159,10 @@ def score_view(
       scores: label -> stored score of each client [C], NaN where it has none.
       clients: the order of the clients.
       highlight: as in `curve_views`.
+      measure: the metric of the scores.
       most: clients at most; of more, some that stand at equal distances in the order are shown.
     """
-    metric = metric_of(measure_of(runs))
+    metric = metric_of(measure)
     figure = make_figure(f"test {metric.name}", "client")
     shown = clients.order[bin_edges(len(clients.order), most)[:-1]]
     names = _client_names(shown, clients)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import fields
+from html import escape
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +23,8 @@ from jaxfl.experiment.session.seeds import seeds_of
 from jaxfl.experiment.store.graph_file import GraphFile, open_graph
 from jaxfl.experiment.store.records import Runs
 from jaxfl.experiment.tables.grouping import Group
-from jaxfl.experiment.tables.scores import measure_of, ranked
+from jaxfl.experiment.tables.scores import ranked
+from jaxfl.experiment.tables.tables import metrics_of
 from jaxfl.simulation.metrics import metric_of
 
 FRAMES = 60  # rounds at most, of a graph with a slider
@@ -185,9 +187,22 @@ def _graph(run: FinishedRun) -> GraphFile | None:
     return graph
 
 
-def _scores(run: FinishedRun) -> np.ndarray:
+def _scores(one: GroupClients, metric: str) -> dict[str, np.ndarray]:
+    """The stored test scores of each client by a metric in each run that has them: label -> [C]."""
+    return {
+        label: _scores_of_run(one.loaded[label], metric)
+        for label, run in one.runs.items()
+        if label in one.loaded and metric in metrics_of({label: run})
+    }
+
+
+def _scores_of_run(run: FinishedRun, metric: str) -> np.ndarray:
     """The stored test score of each client's deployed model, first seed, last round [C]."""
-    scores = seeds_of(run.config).one(run.clients).get("deployed_test", np.zeros(0))
+    arrays = seeds_of(run.config).one(run.clients)
+    name = "deployed_test"
+    if metric != run.summary["measure"]:
+        name = f"{name}_{metric}"
+    scores = arrays.get(name, np.zeros(0))
     check(
         scores.ndim == 2
         and len(scores) > 0
@@ -202,7 +217,7 @@ def _clients(entries: Sequence[GroupClients], highlight: Collection[str]) -> doc
     """Who holds what, and the scores client by client."""
     from jaxfl.experiment.html.client_figures import holding_view, score_view
 
-    measure = measure_of(entries[0].runs)
+    metrics = list(dict.fromkeys(name for one in entries for name in metrics_of(one.runs)))
     holders = [
         (one.name, one.holdings.counts, one.holdings.labels, one.holdings.clients)
         for one in entries
@@ -226,14 +241,16 @@ def _clients(entries: Sequence[GroupClients], highlight: Collection[str]) -> doc
         if one.problem
     ]
     body += [document.paragraph(note, "caption") for note in notes]
-    body.append(
-        f"<h3>Test {metric_of(measure).name} of each client's deployed model, last round</h3>"
-    )
-    scores = [{label: _scores(run) for label, run in one.loaded.items()} for one in entries]
-    views = [
-        score_view(one.name, one.runs, each, one.holdings.clients, highlight, most=POINTS)
-        for one, each in zip(entries, scores, strict=True)
-    ]
+    measure = metrics[0]
+    name = metric_of(measure).name if len(metrics) == 1 else "scores"
+    body.append(f"<h3>Test {escape(name)} of each client's deployed model, last round</h3>")
+    views = []
+    for metric in metrics:
+        behind = f", {metric_of(metric).name}" if len(metrics) > 1 else ""
+        for one in entries:
+            if scores := _scores(one, metric):
+                place = (f"{one.name}{behind}", one.runs, scores, one.holdings.clients, highlight)
+                views.append(score_view(*place, measure=metric, most=POINTS))
     body.append(document.panel("score of each client", views, "clients of", 380))
     if _has_seeds(entries):
         body.append(document.paragraph(SEED, "caption"))
@@ -244,11 +261,11 @@ def _clients(entries: Sequence[GroupClients], highlight: Collection[str]) -> doc
                 f"Of more than {POINTS:,} clients some are shown; clients.npz has all.", "caption"
             )
         )
-    for one, each in zip(entries, scores, strict=True):
+    for one in entries:
         title = "Client by client" if len(entries) == 1 else f"Client by client ({one.name})"
         if len(one.holdings.clients.order) > ROWS:
             title = f"{title}: the first {ROWS:,}"
-        body.append(document.details(title, _table(each, one.holdings, measure)))
+        body.append(document.details(title, _table(_scores(one, measure), one.holdings, measure)))
     return document.Part("clients", "Who holds what", "\n".join(body))
 
 

@@ -29,6 +29,7 @@ from jaxfl.experiment.tables.scores import (
     alone_name,
     alone_value,
     coloured_runs,
+    lines_by,
     measure_of,
     ranked,
     score_by_round,
@@ -36,6 +37,7 @@ from jaxfl.experiment.tables.scores import (
     score_text,
     spans_magnitudes,
 )
+from jaxfl.experiment.tables.tables import metrics_of
 from jaxfl.simulation.evaluation import Stage
 from jaxfl.simulation.metrics import metric_of
 from jaxfl.simulation.statistics import Statistic
@@ -60,15 +62,18 @@ KINDS: tuple[tuple[str, Stage, Statistic], ...] = (  # of curves: name, stage an
 def curve_views(runs: Runs, highlight: Collection[str] = ()) -> list[View]:
     """Scores and training loss by round, with bands of the deviation over seeds.
 
+    By each further metric of the runs there is one view: of the deployed models, or of one run.
+
     Args:
       runs: of one measure.
       highlight: labels or methods that are in colour among many.
     """
-    measure = measure_of(runs)
+    measure, *others = metrics_of(runs)
     if len(runs) == 1:
-        views = [_curves_of_one(runs, measure)]
+        views = [_curves_of_one(runs, metric) for metric in (measure, *others)]
     else:
         views = [_score_curves(runs, kind, measure, highlight) for kind in KINDS]
+        views += [_score_curves(runs, KINDS[0], metric, highlight) for metric in others]
     all_views = [view for view in (*views, _loss_curves(runs, highlight)) if view is not None]
     for view in all_views:
         layout = view["figure"]["layout"]
@@ -90,11 +95,12 @@ def _score_curves(
     runs: Runs, kind: tuple[str, Stage, Statistic], measure: str, highlight: Collection[str]
 ) -> View | None:
     title, stage, name = kind
-    figure = make_figure(f"test {metric_of(measure).name}, {title}", "round")
+    metric = metric_of(measure)
+    figure = make_figure(f"test {metric.name}, {title}", "round")
     axis_values = []
     for label, style in styles_of(runs, highlight).items():
-        lines = runs[label].lines
-        rounds = [line["round"] for line in lines]
+        rounds = [line["round"] for line in runs[label].lines]
+        lines = lines_by(runs[label], measure)
         values, spread = score_by_round(lines, stage, name, measure)
         if not np.isfinite(values).any():
             continue
@@ -107,16 +113,18 @@ def _score_curves(
     if not figure.data:
         return None
     figure.update_yaxes(range=score_limits(axis_values, measure))
-    return make_view(title, figure)
+    is_first = measure == measure_of(runs)
+    return make_view(title if is_first else f"{title} by {metric.title}", figure)
 
 
 def _curves_of_one(runs: Runs, measure: str) -> View | None:
     """All scores of one run, as its picture has them."""
     (run,) = runs.values()
     colour = to_hex(colour_of(run.summary["algorithm"]))
-    figure = make_figure(f"test {metric_of(measure).name}", "round")
-    lines = run.lines
-    rounds = [line["round"] for line in lines]
+    metric = metric_of(measure)
+    figure = make_figure(f"test {metric.name}", "round")
+    rounds = [line["round"] for line in run.lines]
+    lines = lines_by(run, measure)
     axis_values = []
     for (title, stage, name), dash in zip(KINDS, ("solid", "dash", "dot", "dot"), strict=True):
         values, spread = score_by_round(lines, stage, name, measure)
@@ -127,7 +135,8 @@ def _curves_of_one(runs: Runs, measure: str) -> View | None:
             texts = [score_text(measure, line, stage, name) for line in lines]
             _add_curve(figure, title, rounds, listed(values), texts, style, True)
     figure.update_yaxes(range=score_limits(axis_values, measure))
-    return make_view("test scores", figure) if figure.data else None
+    behind = "" if measure == run.summary["measure"] else f" by {metric.title}"
+    return make_view(f"test scores{behind}", figure) if figure.data else None
 
 
 def _add_band(
@@ -236,7 +245,7 @@ def search_views(trials: Sequence[TrialEntry], metrics: Sequence[str] = ()) -> l
                 name=title,
                 mode="markers",
                 marker={"color": to_hex(colour), "size": size},
-                hovertemplate=f"%{{customdata}}<br>{title_of_scores} %{{y:.4f}}",
+                hovertemplate=f"%{{customdata}}<br>{escape(title_of_scores)} %{{y:.4f}}",
             )
         axis = "log" if spans_magnitudes(values) else "linear" if numbers else "category"
         figure.update_layout(hovermode="closest", xaxis={"type": axis})
@@ -268,14 +277,18 @@ def distinct(names: list[str], numbers: Sequence[int]) -> list[str]:
 
 
 def make_figure(title: str, below: str) -> go.Figure:
-    """An empty figure with the titles of its axes."""
+    """An empty figure with the titles of its axes; the one below may have tags of plotly."""
     figure = go.Figure()
     figure.update_layout(
         template="none",
         margin={"l": 64, "r": 12, "t": 16, "b": 48},
         legend={"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},
         xaxis={"title": {"text": below}, "automargin": True, "zeroline": False},
-        yaxis={"title": {"text": title}, "automargin": True, "zeroline": False},
+        yaxis={
+            "title": {"text": escape(title, quote=False)},
+            "automargin": True,
+            "zeroline": False,
+        },
     )
     return figure
 

@@ -98,7 +98,7 @@ def draw_curves(
         styles[label] = style
         axis_values.append(values - spread)
     _set_score_limits(scores, axis_values, measure)
-    scores.set(xlabel="round", title=f"test {metric_of(measure).name}")
+    scores.set(xlabel="round", title=literal(f"test {metric_of(measure).name}"))
     losses = [np.nan if line["loss"] is None else line["loss"] for line in lines]
     loss.plot(rounds, losses, color=colour, **mark)
     # A loss may be 0 throughout, for example where all examples have one label.
@@ -259,7 +259,7 @@ def draw_sweep(trials: Sequence[Trial], title: str = "", metrics: Sequence[str] 
         panel.scatter(places[:1], scores[:1], s=45, color=MALICIOUS, label="best")
         if spans_magnitudes(values):
             panel.set_xscale("log")
-        panel.set(xlabel=name, ylabel=f"validation {alone_name(metrics)}")
+        panel.set(xlabel=name, ylabel=literal(f"validation {alone_name(metrics)}"))
         panel.grid(alpha=0.25)
     panels[0].legend(frameon=False, fontsize=8)
     if title:

@@ -53,6 +53,7 @@ from jaxfl.experiment.store.inputs import digest_inputs
 from jaxfl.experiment.store.records import Digests
 from jaxfl.models import MODELS
 from jaxfl.simulation import mesh
+from jaxfl.simulation.metrics import Metric, named_metrics
 from jaxfl.simulation.work import drop, given, read_fractions, stragglers
 from jaxfl.training.optimizers import OPTIMIZERS, SCHEDULES, Optimizer
 from jaxfl.training.task import classification, multilabel, regression
@@ -100,6 +101,11 @@ class Built:
     def metrics(self) -> tuple[str, ...]:
         """The names of the metrics by which models are scored, at least one."""
         return rules.metrics_of(self.config, self.data.source.classes)
+
+    @property
+    def named_metrics(self) -> dict[str, Metric]:
+        """The metrics that `--metric` names; empty without any, for the problem's own score."""
+        return named_metrics(self.config.metric, self.data.source.class_names)
 
     @cached_property
     def pooled(self) -> np.ndarray | None:

@@ -290,10 +290,10 @@ def _over_examples(
     Returns:
       The results by label and client, and the clients that have few test examples.
     """
-    metric = metric_of(answers.measure)
     loaded = {label: load(run.directories[0]) for label, run in runs.items()}
     _check_same_examples(loaded)
     first = loaded[answers.reference]
+    metric = metric_of(answers.measure, first.class_names)
     results: dict[str, dict[int, Result]] = {label: {} for label in runs}
     few = []
     for client in answers.clients:

@@ -22,7 +22,7 @@ from jaxfl.experiment.session.seeds import Seeds
 from jaxfl.simulation import mesh
 from jaxfl.simulation.client_scores import metrics_of_clients, score_clients
 from jaxfl.simulation.evaluation import Evaluation, Scores
-from jaxfl.simulation.metrics import Metric, named_metrics
+from jaxfl.simulation.metrics import Metric
 from jaxfl.simulation.on_disk.evaluate import TOGETHER, in_parts
 
 # A label that does not occur has this probability, the one that scikit-learn gives to what a model
@@ -42,7 +42,7 @@ def evaluate_constant(built: Built, evaluated: np.ndarray) -> Evaluation:
     """
     options = {
         "score": built.task.problem.score,
-        "metrics": tuple(named_metrics(built.config.metric).items()),
+        "metrics": tuple(built.named_metrics.items()),
         "classes": built.data.source.classes,
         "chunk": built.config.chunk,
     }

@@ -116,7 +116,7 @@ def one_seed(
         built.task,
         chunk=built.config.chunk,
         after=after,
-        metrics=built.config.metric,
+        metrics=built.named_metrics,
         pooled=pooled,
     )
 

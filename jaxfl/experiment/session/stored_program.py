@@ -79,7 +79,7 @@ def _stored_program(built: Built, stored: StoredFederation, directory: Path, don
         clients,
         chunk=config.chunk,
         after=config.score_after,
-        metrics=config.metric,
+        metrics=built.named_metrics,
     )
 
     def advance(length: int):

@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 import numpy as np
 
 from jaxfl.core.options import checked
-from jaxfl.experiment.store.records import ComparisonEntry, GraphMeasures, Line, Runs
+from jaxfl.experiment.store.records import ComparisonEntry, GraphMeasures, RunRecord, Runs
 from jaxfl.simulation.evaluation import Stage
 from jaxfl.simulation.metrics import metric_of
 from jaxfl.simulation.statistics import (
@@ -243,6 +243,14 @@ def score_limits(values: list[np.ndarray], measure: str) -> tuple[float, float] 
     return max(0.0, lowest - room), 100 + room / 8
 
 
+def lines_by(run: RunRecord, metric: str) -> Sequence[SeedStatistics]:
+    """The scores of each evaluation of a run by one of its metrics; empty where it has none."""
+    if metric == run.summary["measure"]:
+        return run.lines
+    empty: SeedStatistics = {}
+    return [line.get("scores", {}).get(metric, empty) for line in run.lines]
+
+
 def spans_magnitudes(values: list[Any]) -> bool:
     """Whether the values of a search are numbers that a logarithmic axis shows best."""
     numbers = all(type(value) in (int, float) for value in values)
@@ -251,7 +259,7 @@ def spans_magnitudes(values: list[Any]) -> bool:
 
 @checked
 def score_by_round(
-    lines: Sequence[Line], stage: Stage, name: Statistic, measure: str
+    lines: Sequence[SeedStatistics], stage: Stage, name: Statistic, measure: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """A score by round as it is shown, NaN where there is none, and its deviation over seeds."""
     scale = metric_of(measure).shown

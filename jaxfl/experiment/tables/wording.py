@@ -84,9 +84,11 @@ def titles_of(columns: Sequence[str], runs: Runs, tables: Sequence[Cells]) -> li
     titles = []
     for column in columns:
         choices = dict.fromkeys(key_of(title) for title in keys.values())
-        if key_of(column) not in keys:
+        # The name of a metric may have signs that no title keeps.
+        key = column if column in keys else key_of(column)
+        if key not in keys:
             check_name("column", column, choices)
-        titles.append(keys[key_of(column)])
+        titles.append(keys[key])
         check(titles.count(titles[-1]) == 1, f"--columns names {column!r} twice: name it once")
     return titles
 

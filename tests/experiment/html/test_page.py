@@ -395,6 +395,48 @@ def test_one_run_has_all_its_scores_in_one_figure(compared, tmp_path):
     assert found.text.count("jaxfl run --config") == 1
 
 
+def test_further_metrics_have_views_of_their_own(compared, tmp_path):
+    for name in ("local", "fedper"):
+        shutil.copytree(run_of(compared, name).directory, tmp_path / name)
+        for file in ("summary.json", "metrics.jsonl", "clients.npz"):
+            add_metric(tmp_path / name / file)
+    write_page([tmp_path / "local", tmp_path / "fedper"], tmp_path / "x.html")
+    curves, *_, scores = Page(tmp_path / "x.html").views
+    views = {view["name"]: view for view in curves}
+    assert list(views) == [
+        *("deployed models", "worst clients", "deployed models by recall of 3", "training loss"),
+    ]
+    expected = 25 * run_of(compared, "local").metrics["deployed_mean"]
+    by_recall = views["deployed models by recall of 3"]
+    np.testing.assert_allclose(trace(by_recall, "local")["y"], expected)
+    assert by_recall["figure"]["layout"]["yaxis"]["title"]["text"].startswith("test recall of 3 in")
+    assert [view["name"] for view in scores] == [
+        *("all runs, accuracy in %", "all runs, recall of 3 in %"),
+    ]
+    stored = run_of(compared, "local").clients["deployed_test"][0, -1]
+    shown = trace(scores[1], "local")
+    for client, score in zip(shown["x"], shown["y"], strict=True):
+        assert score == pytest.approx(25 * stored[int(client)], abs=1e-4)
+
+
+def add_metric(file):
+    """Gives a file of a run the scores by one more metric, a quarter of those that it has."""
+    metric = "recall:3"
+    if file.suffix == ".npz":
+        with np.load(file) as stored:
+            arrays = dict(stored)
+        arrays[f"deployed_test_{metric}"] = arrays["deployed_test"] / 4
+        np.savez(file, **arrays)
+        return
+    lines = file.read_text().splitlines() if file.suffix == ".jsonl" else [file.read_text()]
+    contents = [json.loads(line) for line in lines]
+    for content in contents:
+        parts = ("final", "selected_on_val") if "final" in content else ("deployed", "seeds")
+        scores = {name: scaled(content[name], 0.25) for name in parts if name in content}
+        content["scores"] = {metric: scores}
+    file.write_text("".join(json.dumps(content) + "\n" for content in contents))
+
+
 def test_scores_that_are_missing_leave_gaps_in_the_curves(compared):
     scores = {"mean": None, "worst10": None, "weighted": None}
     line = {"round": 1, "loss": None, "deployed": scores, "fine_tuned": scores}
