@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import jaxfl
 from jaxfl.core.types import Algorithm, Info, State
 from jaxfl.kernels.similarity import similarities
-from jaxfl.simulation.evaluate import Evaluation
+from jaxfl.simulation.evaluation import Evaluation
 
 source = jaxfl.data.load("digits")
 parts = jaxfl.data.pathological(source.y_train, clients=10, seed=0, classes_per_client=2)

@@ -1,6 +1,7 @@
 """`jaxfl prepare`: published data sets, and one's own CSV files, series and images."""
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -53,7 +54,7 @@ def prepare(command: Prepare, console: Console) -> None:
     elif command.data == IMAGES:
         prepare_folder(command, folder, console)
     else:
-        is_ready = (folder / f"{file_stem(command.data)}.npz").exists()
+        is_ready = os.path.exists(folder / f"{file_stem(command.data)}.npz")
         file = prepare_data(
             command.data,
             folder,

@@ -331,6 +331,9 @@ COMMAND_LINES = [
 COUNTS = [
     "keep",
     "checkpoint-every",
+    "keep-models-every",
+    "stop-after",
+    "folds",
     "rounds",
     "eval-every",
     "seeds",
@@ -887,6 +890,7 @@ LONG_NAMES = [
     (["sweep", "gossip", "--over", f"graph={LONG}.npy,ring"], "expected a .npy file that exists"),
     ([*RUN, "--durations", f"{LONG}.npy"], "expected a .npy file that exists"),
     ([*RUN, "--work-file", f"{LONG}.npy"], "expected a .npy file that exists"),
+    ([*RUN, "--init", LONG], "File name too long"),
     ([*RUN, "--data-dir", LONG], "does not exist or is not a folder"),
     ([*RUN, "--config", LONG], "as a config (File name too long)"),
     ([*RUN, "--plugin", LONG], "there is no such file"),

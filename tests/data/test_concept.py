@@ -32,7 +32,7 @@ PARTS = iid(SOURCE.y_train, CLIENTS, seed=0)
 
 def rows_of(data, client):
     """The examples of a client that count, with their targets and weights."""
-    x, y, mask = (np.asarray(leaf[client]) for leaf in data)
+    x, y, mask = (np.asarray(leaf[client]) for leaf in (data.x, data.y, data.mask))
     return x[mask > 0], y[mask > 0], mask[mask > 0]
 
 

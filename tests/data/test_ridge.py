@@ -52,7 +52,7 @@ def test_models_are_multiples_of_one_and_noise_is_as_told():
     np.testing.assert_allclose(ratio, np.broadcast_to(ratio[:, :1], truth.shape), rtol=1e-4)
     assert ((ratio > 0.7 / 1.3) & (ratio < 1.3 / 0.7)).all()
     assert np.abs(ratio - 1).max() > 0.01
-    x, y, _ = (np.asarray(leaf) for leaf in data.federation.train)
+    x, y, _ = (np.asarray(leaf) for leaf in data.federation.train[:3])
     variance = (y - np.einsum("cnd,cd->cn", x, truth[data.cluster])).var(axis=1)
     assert variance.min() > 0.5 * 0.7
     assert variance.max() < 2.0 * 1.3
@@ -63,7 +63,7 @@ def test_models_are_multiples_of_one_and_noise_is_as_told():
 
 def test_the_optimum_is_least_squares_on_pooled_test_data():
     data = ridge(2, samples=(3, 5), **SMALL)
-    x, y, mask = (np.asarray(leaf, float) for leaf in data.federation.test)
+    x, y, mask = (np.asarray(leaf, float) for leaf in data.federation.test[:3])
     for q in range(3):
         mine = (mask > 0) & (np.asarray(data.cluster) == q)[:, None]
         np.testing.assert_allclose(

@@ -129,7 +129,7 @@ def _others(note: Others) -> str:
 
 def _spelling(name: str, *values: Any) -> str:
     """An option with the values that it may have, as they are typed."""
-    if values in ((False,), (True,)):
+    if len(values) == 1 and isinstance(values[0], bool):  # 1 == True
         return option(name if values[0] else f"no_{name}")
     words = [as_typed(value) for value in values if value is not None]
     return f"{option(name)} {' or '.join(words)}".rstrip()

@@ -13,7 +13,7 @@ from jaxfl.simulation import mesh
 from jaxfl.simulation.statistics import Stopped
 
 
-def check_stopping(config: Config, val_mask: Array, counted: np.ndarray) -> None:
+def check_stopping(config: Config, val_mask: Array | np.ndarray, counted: np.ndarray) -> None:
     """Raises an `InputError` if a run is to stop by validation, and no client has validation data.
 
     Args:

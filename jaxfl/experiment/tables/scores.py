@@ -247,7 +247,7 @@ def lines_by(run: RunRecord, metric: str) -> Sequence[SeedStatistics]:
     """The scores of each evaluation of a run by one of its metrics; empty where it has none."""
     if metric == run.summary["measure"]:
         return run.lines
-    empty: SeedStatistics = {}
+    empty: Any = {}
     return [line.get("scores", {}).get(metric, empty) for line in run.lines]
 
 
