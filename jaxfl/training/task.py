@@ -108,7 +108,8 @@ def multilabel(model: AnyModel, example: Array | np.ndarray, **training: Unpack[
     Targets are booleans [B, labels]: which labels an example has.
 
     Args:
-      model: a flax module or another model, see `any_model`, that maps x [B, *feature] to logits [B, labels].
+      model: a flax module or another model, see `any_model`, that maps x [B, *feature] to logits
+        [B, labels].
       example: one input [*feature].
       training: keyword arguments of `supervised`.
 
