@@ -32,6 +32,8 @@ def draw_partition(source: Source, parts: Parts, title: str) -> Figure:
     counts = label_counts(source, parts)
     order = group_order(counts)
     counts = counts[order]
+    # An example may count for several labels.
+    sizes = np.array([len(parts[one]) for one in order])
     clients, classes = counts.shape
     given = client_names(source, parts)
     names = [literal(shorten(given[one], LONGEST)) if given else str(one) for one in order]
@@ -40,7 +42,7 @@ def draw_partition(source: Source, parts: Parts, title: str) -> Figure:
     bars.set_label("examples")
     if clients <= DISCS:
         _draw_discs(panel, counts)
-        bars.bar(range(clients), counts.sum(axis=1), color="0.6")
+        bars.bar(range(clients), sizes, color="0.6")
         bars.set(xlabel="client", title="examples")
     else:
         edges = bin_edges(clients, CELLS)
@@ -58,7 +60,7 @@ def draw_partition(source: Source, parts: Parts, title: str) -> Figure:
         )
         figure.colorbar(image, ax=panel, label="examples of a client")
         panel.set(title=f"examples of each label ({of})")
-        bars.stairs(means.sum(axis=1), edges - 0.5, fill=True, color="0.6")
+        bars.stairs(mean_counts(sizes[:, None], edges)[:, 0], edges - 0.5, fill=True, color="0.6")
         bars.set(xlabel="client, ordered by labels", title=f"examples ({of})")
     panel.set(xlabel=bars.get_xlabel(), ylabel="label", ylim=(-0.7, classes - 0.3))
     panel.yaxis.set_major_locator(MaxNLocator(nbins=20, integer=True))
