@@ -143,8 +143,8 @@ OF_ONE_LABEL = {
 @pytest.mark.parametrize("name", OF_ONE_LABEL)
 def test_scores_of_one_label_are_those_of_scikit_learn(name, kind):
     score = METRICS[name].score
-    arguments = labelled(2, 4, kind)
-    expected = OF_ONE_LABEL[name](*arguments)
+    expected = OF_ONE_LABEL[name](*labelled(2, 4, kind))
+    arguments = [jnp.asarray(part) for part in labelled(2, 4, kind)]
     assert score(*arguments, label=3) == pytest.approx(expected, rel=1e-5)
     with pytest.raises(InputError, match="label is 4: expected one from 0 to 3"):
         score(*arguments, label=4)
@@ -152,12 +152,12 @@ def test_scores_of_one_label_are_those_of_scikit_learn(name, kind):
 
 @pytest.mark.parametrize("name", OF_ONE_LABEL)
 def test_examples_without_the_label_have_no_score_of_it(name):
-    logits, y, weight = labelled(2, 4, "labels missing")
+    logits, y, weight = map(jnp.asarray, labelled(2, 4, "labels missing"))
     score = METRICS[name].score
     if name == "specificity:CLASS":
         # Nobody has another label.
-        y = np.full(N, 3)
-    for predictions in (logits, np.eye(4)[np.full(N, 3)], np.eye(4)[np.full(N, 0)]):
+        y = jnp.full(N, 3)
+    for predictions in (logits, jnp.eye(4)[jnp.full(N, 3)], jnp.eye(4)[jnp.full(N, 0)]):
         assert np.isnan(score(predictions, y, weight, label=3))
     assert np.isnan(score(logits, y, 0 * weight, label=3))
 

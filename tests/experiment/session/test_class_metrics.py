@@ -2,6 +2,7 @@
 
 import json
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from sklearn.metrics import recall_score
@@ -91,8 +92,8 @@ def test_a_class_that_does_not_exist_is_refused_with_those_that_do(finished, met
 
 
 def test_a_class_is_its_name_before_its_number():
-    logits = np.array([[2.0, 1.0], [2.0, 1.0]], np.float32)
-    arguments = (logits, np.array([0, 1]), np.ones(2, np.float32))
+    logits = jnp.array([[2.0, 1.0], [2.0, 1.0]])
+    arguments = (logits, jnp.array([0, 1]), jnp.ones(2))
     assert metric_of("recall:1").score(*arguments) == 0
     assert metric_of("recall:1", ["1", "0"]).score(*arguments) == 1
     assert named_metrics(["recall:a"], ["a", "b"])["recall:a"].score(*arguments) == 1
@@ -109,5 +110,5 @@ def test_a_plug_in_adds_a_metric_of_one_class(monkeypatch):
     monkeypatch.setitem(METRICS, "missed:CLASS", Metric("missed of CLASS", missed, "lower"))
     metric = metric_of("missed:2")
     assert (metric.title, metric.better) == ("missed of 2", "lower")
-    assert metric.score(None, np.array([2, 2, 1]), np.ones(3)) == 2
+    assert metric.score(jnp.zeros((3, 3)), jnp.array([2, 2, 1]), jnp.ones(3)) == 2
     assert shown_name("missed:>50K") == "negative_missed_of__3e_50K"
