@@ -16,12 +16,12 @@ from pathlib import Path
 import jax
 import tyro
 
+from benchmarks.growth import client_step
 from benchmarks.measure import product_gflops, use_all_cores
 from benchmarks.peers import ROOT
 from benchmarks.rounds import (
     fedavg_round,
     gradient_through_rounds,
-    growth,
     local_training,
     many_clients,
     pfedgraph_round,
@@ -43,7 +43,7 @@ SECTIONS: dict[str, Callable[[Path | None, float], str]] = {
     "unequal_clients": lambda peers, floor: unequal_clients.section(peers),
     "unequal_memory": lambda peers, floor: unequal_clients.memory_section(),
     "gradient_through_rounds": lambda peers, floor: gradient_through_rounds.section(),
-    "growth": lambda peers, floor: growth.section(),
+    "growth": lambda peers, floor: client_step.section(),
     "many_clients": lambda peers, floor: many_clients.section(peers),
 }
 

@@ -1,1 +1,1 @@
-"""How a whole run grows: in clients, cohort, parameters, rounds and seeds."""
+"""How runs grow in clients, cohort, parameters, rounds and seeds, and a client step in clients."""

@@ -1,7 +1,7 @@
-"""Time of a client step and peak memory as the number of clients grows.
+"""Time of a client step and peak memory as clients grow; a section of docs/performance.md.
 
-`python -m benchmarks.rounds.growth 1000` prints JSON. Each size has its own process, because the
-peak memory is that of a process.
+`python -m benchmarks.growth.client_step 1000` prints JSON. Each size has its own process, because
+the peak memory is that of a process.
 """
 
 import json
@@ -18,7 +18,7 @@ from benchmarks.peers.work import peak_gib, print_json
 from jaxfl.core.types import Dataset
 
 
-def growth(clients: int, steps: int = 5, batch: int = 16) -> dict[str, float]:
+def measure(clients: int, steps: int = 5, batch: int = 16) -> dict[str, float]:
     """Milliseconds of a client step and the peak memory of this process.
 
     Each client has a personal LeNet and 64 images.
@@ -40,7 +40,7 @@ def section(sizes: tuple[int, ...] = (10, 100, 1_000, 10_000)) -> str:
     """The table."""
     rows = []
     for clients in sizes:
-        command = [sys.executable, "-m", "benchmarks.rounds.growth", str(clients)]
+        command = [sys.executable, "-m", "benchmarks.growth.client_step", str(clients)]
         done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
         found = json.loads(done.stdout.splitlines()[-1])
         rows.append(f"| {clients:,} | {found['ms']:.3f} | {found['peak_gib']:.2f} |")
@@ -61,4 +61,4 @@ peak, data and models included.
 
 if __name__ == "__main__":
     with use_all_cores():
-        print_json(**growth(int(sys.argv[1])))
+        print_json(**measure(int(sys.argv[1])))
