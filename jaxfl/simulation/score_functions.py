@@ -344,7 +344,13 @@ def r2(predictions: Float[Array, "n *k"], y: Shaped[Array, "n *target"], weight:
 
 
 def flat_labels(predictions: Logits, y: Labels, weight: Weight) -> tuple[Array, Array, Array]:
-    """Logits [n, classes], labels [n] and weights [n], of examples or of all their positions."""
+    """Logits [n, classes], labels [n] and weights [n], of examples or of all their positions.
+
+    Example:
+      >>> logits, y, weight = flat_labels(jnp.zeros((1, 2, 3)), jnp.array([[2, -1]]), jnp.ones(1))
+      >>> logits.shape, y.tolist(), weight.tolist()
+      ((2, 3), [2, 0], [1.0, 0.0])
+    """
     check(
         predictions.ndim == y.ndim + 1 and predictions.shape[-1] > 1,
         f"the predictions have shape {predictions.shape} and the targets {y.shape}: expected a "

@@ -120,8 +120,8 @@ def multilabel(model: AnyModel, example: Array | np.ndarray, **training: Unpack[
     Example:
       >>> task = jaxfl.multilabel(jaxfl.models.mlp(3), np.zeros((8, 8)), steps=20)
       >>> logits, y = jnp.array([[2.0, -2.0, 2.0]]), jnp.array([[True, False, False]])
-      >>> task.problem.score(logits, y).round(3).tolist()
-      [0.6669999957084656]
+      >>> round(task.problem.score(logits, y).item(), 3)
+      0.667
     """
     return supervised(model, example, sigmoid_cross_entropy, correct_labels, **training)
 
