@@ -247,8 +247,8 @@ def lines_by(run: RunRecord, metric: str) -> Sequence[SeedStatistics]:
     """The scores of each evaluation of a run by one of its metrics; empty where it has none."""
     if metric == run.summary["measure"]:
         return run.lines
-    empty: Any = {}
-    return [line.get("scores", {}).get(metric, empty) for line in run.lines]
+    lines: list[Any] = [line.get("scores", {}).get(metric, {}) for line in run.lines]
+    return lines
 
 
 def spans_magnitudes(values: list[Any]) -> bool:
