@@ -337,7 +337,8 @@ class FinishedRun:
           fold: of the run.
 
         Returns:
-          NumPy arrays x [n, ...], y [n] and mask [n], all true.
+          NumPy arrays x [n, ...], y [n] and mask [n], the weight of each example in the loss; those
+          that weigh 0 are left out.
 
         Raises:
           InputError: as `test`.
@@ -345,7 +346,7 @@ class FinishedRun:
         Example:
           >>> run = load("runs/digits")
           >>> x, y, weight = run.train(3)
-          >>> x.shape[1:], len(x) == len(y), bool(weight.all())
+          >>> x.shape[1:], len(x) == len(y), bool((weight > 0).all())
           ((8, 8, 1), True, True)
         """
         place = self._place(self.client_id(client), seed, fold)
