@@ -33,7 +33,7 @@ from jaxfl.data import node_of
 from jaxfl.experiment import Setting, gather, resolve
 from jaxfl.experiment.config.presets import preset as preset_named
 from jaxfl.experiment.pictures import drawing
-from jaxfl.experiment.session.build import make_task
+from jaxfl.experiment.session.make_task import make_task
 from jaxfl.experiment.store import files
 from jaxfl.simulation import participation
 

@@ -11,7 +11,8 @@ from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import InputError
 from jaxfl.core.types import Cohort
 from jaxfl.experiment import Setting
-from jaxfl.experiment.session.build import make_optimizer, rehearse
+from jaxfl.experiment.session.build import rehearse
+from jaxfl.experiment.session.make_task import make_optimizer
 from jaxfl.training.optimizers import OPTIMIZERS, SCHEDULES
 from tests.toys import close, differ, equal, linear, normed, opposite_groups, shallow
 

@@ -20,7 +20,7 @@ from jaxfl.core.errors import InputError
 from jaxfl.core.types import Cohort, Dataset
 from jaxfl.data import load
 from jaxfl.experiment import Setting
-from jaxfl.experiment.session.build import make_task
+from jaxfl.experiment.session.make_task import make_task
 from jaxfl.models import linear, mlp
 from jaxfl.training.deployed import deployed_losses
 from jaxfl.training.gradients import count_batches

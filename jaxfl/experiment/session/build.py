@@ -1,17 +1,14 @@
 """From a resolved config to all parts of a run: task, algorithm, participation, work, privacy."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
-from flax import linen as nn
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core import tree
@@ -25,14 +22,10 @@ from jaxfl.core.types import (
     Participation,
     Pool,
     PRNGKey,
-    Scalar,
     State,
     Task,
-    Uplink,
     Work,
 )
-from jaxfl.data import Source
-from jaxfl.data.augment import AUGMENTATIONS
 from jaxfl.data.source import client_names
 from jaxfl.experiment.config import Config, Resolved, Setting, devices_of, rules
 from jaxfl.experiment.config.hints import value_of
@@ -47,22 +40,14 @@ from jaxfl.experiment.session.availability import (
 )
 from jaxfl.experiment.session.clients import Data, malicious, true_groups, unseen
 from jaxfl.experiment.session.initial import begin_from
+from jaxfl.experiment.session.make_task import compressor, make_task
 from jaxfl.experiment.session.seeds import Seeds, seeds_of
 from jaxfl.experiment.session.stopping import check_stopping
 from jaxfl.experiment.store.inputs import digest_inputs
 from jaxfl.experiment.store.records import Digests
-from jaxfl.models import MODELS
 from jaxfl.simulation import mesh
 from jaxfl.simulation.metrics import Metric, named_metrics
 from jaxfl.simulation.work import drop, given, read_fractions, stragglers
-from jaxfl.training.optimizers import OPTIMIZERS, SCHEDULES, Optimizer
-from jaxfl.training.task import classification, multilabel, regression
-from jaxfl.uplink import Compression, attack, chain, defence_links, gaussian, quantise, top_k
-
-# Models see (x - shift) / scale of bytes x. These are in parts of a white pixel; otherwise the data
-# set says them.
-PIXELS = {"unit": (1.0, 0.0), "centred": (0.5, 0.5)}
-
 
 # Numbers in all test predictions together, at most. With two labels or more an example these are
 # 2^24 examples, up to which sums of float32 count exactly.
@@ -216,57 +201,6 @@ def build(resolved: Resolved[Config], data: Data) -> Built:
     )
 
 
-def make_task(setting: Setting, source: Source) -> Task:
-    """The model on the data, how clients train it, and what happens to their uploads."""
-    kind = multilabel if source.several_labels else classification if source.classes else regression
-    scale, shift = source.scale, source.shift
-    if setting.pixels in PIXELS:
-        scale, shift = (source.white * factor for factor in PIXELS[setting.pixels])
-    if source.vocabulary:
-        scale = None
-    return kind(
-        make_model(value_of(setting.model), source),
-        source.x_train[0],
-        optimizer=make_optimizer(setting),
-        batch_size=setting.batch_size,
-        steps=setting.local_steps,
-        epochs=setting.local_epochs,
-        scale=scale,
-        shift=shift,
-        augment=AUGMENTATIONS.get(setting.augment or "none"),
-        chunk=setting.chunk,
-        compute=setting.compute,
-        uplink=chain(*links(setting)),
-        defence=chain(*defence_links(setting.defend)),
-        acceptance="validated" if "accept" in setting.defend else "always",
-        top_edges=setting.top_edges,
-        example_clip=setting.example_clip,
-        example_noise=setting.example_noise,
-    )
-
-
-def make_optimizer(setting: Setting) -> Optimizer:
-    """The optimiser of local training, a function of the round if the learning rate is one."""
-
-    def with_rate(rate: Scalar) -> optax.GradientTransformation:
-        return OPTIMIZERS[setting.optimizer](rate, setting.momentum, setting.weight_decay)
-
-    if setting.schedule == "constant":
-        return with_rate(setting.lr)
-    schedule = SCHEDULES[setting.schedule](
-        setting.lr, setting.rounds, setting.decay, setting.decay_every
-    )
-    # A schedule of optax returns a traced number, as a hyper-parameter may be.
-    return lambda number: with_rate(cast(Scalar, schedule(number)))
-
-
-def make_model(name: str, source: Source) -> nn.Module:
-    """The model by name, for the targets of the data and the names that it embeds."""
-    names: dict[str, Any] = {"vocabulary": source.vocabulary} if source.vocabulary else {}
-    make: Callable[..., nn.Module] = MODELS[name]
-    return make(source.outputs, **names)
-
-
 def make_timing(setting: Setting, seen: np.ndarray) -> Timing | None:
     """The virtual clock of a run; None if it has none.
 
@@ -349,20 +283,6 @@ def check_top_edges(config: Config) -> None:
         f"--top-edges: {config.algorithm} has no weights of which a client could keep the largest, "
         f"choose {', '.join(names[:-1])} or {names[-1]}, or leave it out",
     )
-
-
-def links(setting: Setting) -> list[Uplink]:
-    """What happens to an upload until it is sent: the attack, noise, compression, in this order."""
-    poison = None
-    if setting.attack:
-        poison = attack(setting.attack, malicious(setting), setting.attack_scale)
-    noise = gaussian(setting.clip, setting.noise) if setting.clip else None
-    return [link for link in (poison, noise, compressor(setting)) if link]
-
-
-def compressor(setting: Setting) -> Compression | None:
-    """How clients compress what they send."""
-    return {"int8": quantise(), "topk": top_k(setting.top_k)}.get(setting.compress)
 
 
 def make_protection(setting: Setting) -> Protection | None:

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import jax
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import Array
 
 from jaxfl.algorithms import ALGORITHMS
-from jaxfl.core import tree
 from jaxfl.core.errors import check
 from jaxfl.core.facts import facts_of
 from jaxfl.core.types import Federation
@@ -20,6 +19,7 @@ from jaxfl.core.version import VERSION
 from jaxfl.experiment.privacy.guarantee import claim
 from jaxfl.experiment.session.availability import time_of
 from jaxfl.experiment.session.build import Built
+from jaxfl.experiment.session.graph_numbers import graph_measures, weights_by_name
 from jaxfl.experiment.session.lines import (
     ByMetric,
     make_line,
@@ -33,18 +33,16 @@ from jaxfl.experiment.session.program import Record
 from jaxfl.experiment.session.stopping import find_stop
 from jaxfl.experiment.store import npz
 from jaxfl.experiment.store.archive import IDS, LINES, Archive
-from jaxfl.experiment.store.graph_file import WEIGHTS
 from jaxfl.experiment.store.npz import Member
 from jaxfl.experiment.store.records import (
     FurtherScores,
     FurtherSummary,
-    GraphMeasures,
     Line,
     RunName,
     Summary,
     Traffic,
 )
-from jaxfl.graphs.measures import measure_graph, spectral_gap
+from jaxfl.graphs.measures import spectral_gap
 from jaxfl.simulation import mesh, processes
 from jaxfl.simulation.evaluation import Evaluation, Stage
 from jaxfl.simulation.statistics import (
@@ -130,7 +128,7 @@ class History:
             arrays = {IDS: record.ids} | {name: row[:, None] for name, row in scores.items()}
             if line is not None:
                 arrays[LINES] = np.array([json.dumps(line)], bytes)
-            self.archive.add(record.round, arrays, _weights_by_name(record.info.weights))
+            self.archive.add(record.round, arrays, weights_by_name(record.info.weights))
         return line
 
     @property
@@ -173,7 +171,7 @@ class History:
         if facts_of(ALGORITHMS[self.config.algorithm]).tells_gap:
             gap = np.mean([spectral_gap(weights[-1]) for weights in record.info.weights])
             line["metrics"] = line.get("metrics", {}) | {"spectral_gap": number_or_null(gap)}
-        if graph := self._graph_measures(record):
+        if graph := graph_measures(record, self.groups, self.malicious):
             line["graph"] = graph
         if self.recent:
             line["diverged"] = sorted(self.recent)
@@ -351,23 +349,6 @@ class History:
             seeds.append(StageStatistics(**statistics))
         return over_seeds(seeds)
 
-    def _graph_measures(self, record: Record) -> GraphMeasures:
-        """Numbers of the last round's weights, means over the seeds; none without weights."""
-        measures: GraphMeasures = {}
-        for name, weights in _weights_by_name(record.info.weights).items():
-            part = name.removeprefix(WEIGHTS).lstrip("_")
-            seeds = []
-            for seed, groups in enumerate(self.groups):
-                ids = record.ids[seed, -1]
-                labels = None if groups is None else groups[ids]
-                seeds.append(measure_graph(weights[seed, -1], labels, self.malicious[ids]))
-            numbers = _mean_of_known(seeds)
-            if part:
-                measures[part] = numbers
-            else:
-                measures |= numbers
-        return measures
-
     def _traffic(self) -> Traffic:
         """What all clients have sent and computed, the mean over the seeds.
 
@@ -389,26 +370,3 @@ def versions() -> dict[str, str]:
     names = ("jax", "jaxlib", "flax", "optax", "numpy")
     packages = {"jaxfl": VERSION} | {name: metadata.version(name) for name in names}
     return {"python": platform.python_version(), **packages, "device": jax.devices()[0].device_kind}
-
-
-def _mean_of_known(records: list[dict[str, float | None]]) -> dict[str, float | None]:
-    """The mean of each number over the records that know it; None if no record does."""
-    means = {}
-    for name in dict.fromkeys(name for record in records for name in record):
-        values = [record.get(name) for record in records]
-        numbers = [value for value in values if value is not None]
-        means[name] = float(np.mean(numbers)) if numbers else None
-    return means
-
-
-def _weights_by_name(weights: PyTree) -> dict[str, np.ndarray]:
-    """Mixing weights by name in `graph.npz`: one matrix, or one for each part of the model.
-
-    A part within a part has its path: `weights_params/Dense_0`. NumPy has no bfloat16, so that
-    such weights are float32 here.
-    """
-    by_path = {
-        tree.path(keys): x if x.dtype.kind == "f" else x.astype(np.float32)
-        for keys, x in jax.tree_util.tree_leaves_with_path(weights)
-    }
-    return {f"{WEIGHTS}_{part}" if part else WEIGHTS: matrix for part, matrix in by_path.items()}

@@ -14,7 +14,6 @@ from jaxfl.core.ragged import is_ragged
 from jaxfl.core.types import Algorithm, Dataset, Federation, Params
 from jaxfl.data.table.schema import Schema
 from jaxfl.experiment.config import Config, load_config, resolve
-from jaxfl.experiment.session.build import make_task
 from jaxfl.experiment.session.calibration import (
     check_calibration,
     probabilities,
@@ -23,6 +22,7 @@ from jaxfl.experiment.session.calibration import (
 from jaxfl.experiment.session.client_ids import id_of
 from jaxfl.experiment.session.clients import Data, gather
 from jaxfl.experiment.session.examples import Examples, check_data, examples_of
+from jaxfl.experiment.session.make_task import make_task
 from jaxfl.experiment.session.model_inputs import check_inputs, schema_of, source_of
 from jaxfl.experiment.session.models import Models, read_models, snapshots
 from jaxfl.experiment.session.seeds import seeds_of
