@@ -31,8 +31,8 @@ from jaxfl.core.types import Federation, Params, PRNGKey, Uplink
 from jaxfl.data import Source
 from jaxfl.experiment import Config, Setting, gather, resolve
 from jaxfl.experiment.pictures import drawing
-from jaxfl.experiment.session.make_task import make_task
 from jaxfl.experiment.session.clients import flip_labels
+from jaxfl.experiment.session.make_task import make_task
 from jaxfl.experiment.store import files
 from jaxfl.simulation import participation
 from jaxfl.simulation.evaluate import make_evaluate

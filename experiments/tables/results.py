@@ -22,7 +22,8 @@ from jaxfl.experiment.config.effects import idle
 from jaxfl.experiment.config.resolve import LOCAL_STEPS
 from jaxfl.experiment.session.seeds import Seeds
 from jaxfl.experiment.store import files, locks
-from jaxfl.experiment.store.records import Summary, read_lines, read_summary
+from jaxfl.experiment.store.read_records import read_lines, read_summary
+from jaxfl.experiment.store.records import Summary
 from jaxfl.experiment.tables.scores import score_of
 from jaxfl.simulation import scoring
 from jaxfl.simulation.scoring import TableStage

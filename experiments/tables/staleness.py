@@ -14,7 +14,7 @@ import numpy as np
 
 from experiments.tables import standins
 from jaxfl.experiment import Config, execute
-from jaxfl.experiment.store.records import read_lines
+from jaxfl.experiment.store.read_records import read_lines
 
 # Rounding differs between machines and versions of the compiler.
 TOLERANCE = 1e-3  # of losses, relative

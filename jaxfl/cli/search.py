@@ -18,7 +18,8 @@ from jaxfl.core.text import visible
 from jaxfl.experiment.config import Config, parse_hyper, parse_value
 from jaxfl.experiment.config.hints import check_fields, option
 from jaxfl.experiment.store import files
-from jaxfl.experiment.store.records import Trial, read_plan, read_search
+from jaxfl.experiment.store.read_records import read_plan, read_search
+from jaxfl.experiment.store.records import Trial
 from jaxfl.experiment.studies import points
 from jaxfl.experiment.studies import sweep as search
 from jaxfl.experiment.tables.scores import alone_name, alone_text

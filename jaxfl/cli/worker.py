@@ -14,7 +14,7 @@ from jaxfl.experiment.config import load_configs
 from jaxfl.experiment.config.hints import check_fields
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.finished import load_finished
-from jaxfl.experiment.store.records import read_plan
+from jaxfl.experiment.store.read_records import read_plan
 from jaxfl.experiment.studies.compare import run_directories
 from jaxfl.experiment.studies.workers import work_on_search
 from jaxfl.experiment.tables.formats import print_scores

@@ -20,7 +20,8 @@ from jaxfl.core.errors import InputError, check, warn
 from jaxfl.core.options import checked
 from jaxfl.experiment.config import Config
 from jaxfl.experiment.session.run import Follow
-from jaxfl.experiment.store.records import LineOfRun, Summary, read_summary
+from jaxfl.experiment.store.read_records import read_summary
+from jaxfl.experiment.store.records import LineOfRun, Summary
 from jaxfl.simulation import processes
 from jaxfl.simulation.evaluation import STAGES
 from jaxfl.simulation.metrics import METRICS, entry_of

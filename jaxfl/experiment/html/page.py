@@ -18,7 +18,8 @@ from jaxfl.experiment.pictures.drawing import line_styles
 from jaxfl.experiment.session.by_client import Answers
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.finished import load_finished
-from jaxfl.experiment.store.records import Runs, TrialEntry, read_search
+from jaxfl.experiment.store.read_records import read_search
+from jaxfl.experiment.store.records import Runs, TrialEntry
 from jaxfl.experiment.tables.grouping import Group, comparable_groups, heading
 from jaxfl.experiment.tables.heading import setting_line
 from jaxfl.experiment.tables.pooling import pool_seeds

@@ -13,7 +13,8 @@ from jaxfl.experiment.session.client_ids import id_or_name
 from jaxfl.experiment.session.load import FinishedRun, load
 from jaxfl.experiment.store.files import INPUTS, read_arrays
 from jaxfl.experiment.store.graph_file import WEIGHTS, open_graph
-from jaxfl.experiment.store.records import RunRecord, Runs, read_digests
+from jaxfl.experiment.store.read_records import read_digests
+from jaxfl.experiment.store.records import RunRecord, Runs
 from jaxfl.experiment.tables.bootstrap import bootstrap, padded_size
 from jaxfl.experiment.tables.differences import LEVEL, overlap, paired, reference_of
 from jaxfl.experiment.tables.grouping import Group, comparable_groups, heading

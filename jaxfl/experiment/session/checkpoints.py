@@ -18,7 +18,8 @@ from jaxfl.experiment.session.program import Program, Record
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.inputs import check_inputs
 from jaxfl.experiment.store.manifest import check_pieces, read_manifest, write_manifest
-from jaxfl.experiment.store.records import Digests, read_digests
+from jaxfl.experiment.store.read_records import read_digests
+from jaxfl.experiment.store.records import Digests
 from jaxfl.simulation import checkpoint, mesh, processes
 
 

@@ -11,7 +11,7 @@ from jaxfl.core.types import Dataset, Federation, Pool
 from jaxfl.experiment.config import Config
 from jaxfl.experiment.session.clients import Data
 from jaxfl.experiment.store.files import INPUTS
-from jaxfl.experiment.store.records import read_digests
+from jaxfl.experiment.store.read_records import read_digests
 
 
 class Examples(NamedTuple):

@@ -28,12 +28,8 @@ from jaxfl.experiment.session.models import Models, read_models, snapshots
 from jaxfl.experiment.session.seeds import seeds_of
 from jaxfl.experiment.store.files import read_arrays
 from jaxfl.experiment.store.finished import numbers_of
-from jaxfl.experiment.store.records import (
-    Inputs,
-    Summary,
-    read_lines,
-    read_summary,
-)
+from jaxfl.experiment.store.read_records import read_lines, read_summary
+from jaxfl.experiment.store.records import Inputs, Summary
 
 
 def load(directory: Path | str) -> "FinishedRun":

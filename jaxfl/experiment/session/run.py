@@ -32,13 +32,8 @@ from jaxfl.experiment.session.models import (
 from jaxfl.experiment.session.program import Program, evaluated_ids, records, stops
 from jaxfl.experiment.session.stored_program import make_program
 from jaxfl.experiment.store import files, locks
-from jaxfl.experiment.store.records import (
-    Line,
-    LineOfRun,
-    Summary,
-    check_version,
-    read_summary,
-)
+from jaxfl.experiment.store.read_records import check_version, read_summary
+from jaxfl.experiment.store.records import Line, LineOfRun, Summary
 from jaxfl.simulation import processes
 from jaxfl.simulation.metrics import metric_of
 

@@ -11,13 +11,8 @@ from jaxfl.core.errors import InputError, check
 from jaxfl.experiment.config import Config, load_finished_config
 from jaxfl.experiment.store.files import read_arrays
 from jaxfl.experiment.store.graph_file import open_graph
-from jaxfl.experiment.store.records import (
-    RunRecord,
-    Runs,
-    read_comparison,
-    read_lines,
-    read_summary,
-)
+from jaxfl.experiment.store.read_records import read_comparison, read_lines, read_summary
+from jaxfl.experiment.store.records import RunRecord, Runs
 
 
 def load_finished(directories: list[Path], *, clients: bool = False) -> Runs:

@@ -19,7 +19,8 @@ from jaxfl.experiment.session.stored_program import make_program
 from jaxfl.experiment.store import files, locks
 from jaxfl.experiment.store.finished import last_graph, load_finished, read_run
 from jaxfl.experiment.store.inputs import check_inputs, digests_of
-from jaxfl.experiment.store.records import Digests, Summary, read_digests, read_summary
+from jaxfl.experiment.store.read_records import read_digests, read_summary
+from jaxfl.experiment.store.records import Digests, Summary
 from jaxfl.experiment.studies.budget import equalise
 from jaxfl.experiment.studies.comparison import write_comparison
 from jaxfl.simulation import processes

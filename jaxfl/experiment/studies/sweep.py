@@ -17,15 +17,8 @@ from jaxfl.experiment.config.text import config_from, plugin_hint
 from jaxfl.experiment.session.interrupt import answer, hint, interruptible, interruption
 from jaxfl.experiment.store import files, locks
 from jaxfl.experiment.store.inputs import check_inputs
-from jaxfl.experiment.store.records import (
-    Plan,
-    Search,
-    Trial,
-    TrialEntry,
-    TrialLine,
-    read_plan,
-    read_trials,
-)
+from jaxfl.experiment.store.read_records import read_plan, read_trials
+from jaxfl.experiment.store.records import Plan, Search, Trial, TrialEntry, TrialLine
 from jaxfl.experiment.studies.points import Point
 from jaxfl.experiment.studies.trials import (
     Group,

@@ -18,16 +18,14 @@ from jaxfl.experiment.session.run import Follow, go_on, record_run, silent
 from jaxfl.experiment.session.stored_program import make_program
 from jaxfl.experiment.store import files, locks
 from jaxfl.experiment.store.inputs import check_inputs, digests_of
-from jaxfl.experiment.store.records import (
-    Line,
-    Trial,
-    TrialEntry,
+from jaxfl.experiment.store.read_records import (
     read_digests,
     read_lines,
     read_plan,
     read_search,
     read_trials,
 )
+from jaxfl.experiment.store.records import Line, Trial, TrialEntry
 from jaxfl.experiment.studies import sweep
 from jaxfl.experiment.studies.compare import (
     ENDS,
