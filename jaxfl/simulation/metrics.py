@@ -7,7 +7,7 @@ value. Selection by validation and ranking therefore need not ask for the direct
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from jaxtyping import Array
 
@@ -94,6 +94,9 @@ class Metric:
 # What stands for a class in the name and the title of a metric of one class.
 CLASS = "CLASS"
 
+# Of a share of the examples, or of a mean of such shares.
+SHARE: Any = {"targets": "labels", "percent": True, "digits": 1, "highest": 1.0}
+
 # By the name that the command line takes. `METRICS["cost"] = Metric(...)` adds one. The score of a
 # metric "NAME:CLASS" is that of one class, and takes its number as `label`.
 METRICS: dict[str, Metric] = {
@@ -105,10 +108,7 @@ METRICS: dict[str, Metric] = {
     "balanced_accuracy": Metric(
         "balanced accuracy",
         score_functions.balanced_accuracy,
-        targets="labels",
-        percent=True,
-        digits=1,
-        highest=1.0,
+        **SHARE,
     ),
     "log_loss": Metric("log loss", score_functions.log_loss, "lower", "labels"),
     "brier": Metric("Brier score", score_functions.brier, "lower", "labels"),
@@ -120,26 +120,17 @@ METRICS: dict[str, Metric] = {
     "recall:CLASS": Metric(
         "recall of CLASS",
         score_functions.recall,
-        targets="labels",
-        percent=True,
-        digits=1,
-        highest=1.0,
+        **SHARE,
     ),
     "precision:CLASS": Metric(
         "precision of CLASS",
         score_functions.precision,
-        targets="labels",
-        percent=True,
-        digits=1,
-        highest=1.0,
+        **SHARE,
     ),
     "specificity:CLASS": Metric(
         "specificity of CLASS",
         score_functions.specificity,
-        targets="labels",
-        percent=True,
-        digits=1,
-        highest=1.0,
+        **SHARE,
     ),
     "f1:CLASS": Metric("F1 of CLASS", score_functions.f1_of_label, targets="labels", highest=1.0),
     "auc:CLASS": Metric(

@@ -19,7 +19,7 @@ from flax import linen as nn
 from jaxtyping import Array
 
 from jaxfl.core.errors import check
-from jaxfl.core.options import checked
+from jaxfl.core.options import COUNT, check_range, checked
 from jaxfl.core.types import Params, PRNGKey
 from jaxfl.training.functions import Functions, through
 from jaxfl.training.module_layers import call_arguments, first_input
@@ -69,7 +69,7 @@ def lora(module: nn.Module, rank: int, where: str = "", *, scale: float | None =
       >>> jax.tree.map(jnp.shape, task.problem.init(jax.random.key(0))["lora"])
       {'Dense_0': {'a': (64, 2), 'b': (2, 32)}}
     """
-    check(rank > 0, f"the rank is {rank}: expected a whole number of at least 1")
+    check_range(COUNT, rank=rank)
     return Lora(module, rank, where, float(rank) if scale is None else float(scale))
 
 

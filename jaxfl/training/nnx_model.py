@@ -71,8 +71,7 @@ def from_nnx(
     def module_of(params: Params, key: PRNGKey) -> nnx.Module:
         state = nnx.clone(start)
         nnx.replace_by_pure_dict(state, params)
-        keys = jax.tree.map(lambda leaf: leaf, streams)
-        one = nnx.merge(graph, state, keys, rest)
+        one = nnx.merge(graph, state, streams, rest)
         nnx.reseed(one, default=key, params=key, dropout=key)
         return one
 

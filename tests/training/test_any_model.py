@@ -238,7 +238,11 @@ def test_adapters_have_weights_of_their_own():
 
 @pytest.mark.parametrize(
     ("rank", "where", "words"),
-    [(2, "conv", "no dense layer matches 'conv'"), (3, "Dense_1", "rank 3"), (0, "", "rank is 0")],
+    [
+        (2, "conv", "no dense layer matches 'conv'"),
+        (3, "Dense_1", "rank 3"),
+        (0, "", "rank is 0: expected"),
+    ],
 )
 def test_adapters_that_do_not_fit_are_refused_in_one_line(rank, where, words):
     with pytest.raises(InputError, match=words) as refusal:

@@ -1,27 +1,18 @@
 """Office-Caltech and DomainNet: stand-ins in the form in which they are published."""
 
 import os
-import re
 import shutil
 
 import numpy as np
 import pytest
 from PIL import Image
+from refusals import fails
 
-from jaxfl.core.errors import InputError
 from jaxfl.data import load
 from jaxfl.data.published.domains import DOMAINNET, OFFICE_CALTECH
 from jaxfl.data.published.prepare import prepare
 
 pytestmark = pytest.mark.filterwarnings("ignore::jaxfl.core.errors.RunWarning")
-
-
-def fails(read, message, folder):
-    """One line, and no file."""
-    with pytest.raises(InputError, match=re.escape(message)) as caught:
-        read()
-    assert "\n" not in str(caught.value)
-    assert not [name for name in os.listdir(folder) if "npz" in name]
 
 
 def paint(path, red, mode="RGB"):

@@ -2,13 +2,13 @@
 
 import json
 import os
-import re
 
 import numpy as np
 import pytest
 from PIL import Image
+from refusals import fails
 
-from jaxfl.core.errors import InputError, RunWarning
+from jaxfl.core.errors import RunWarning
 from jaxfl.data import load
 from jaxfl.data.published.prepare import prepare
 
@@ -24,14 +24,6 @@ def write(path, users, /, **changes):
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content | changes))
-
-
-def fails(read, message, folder):
-    """One line, and no file."""
-    with pytest.raises(InputError, match=re.escape(message)) as caught:
-        read()
-    assert "\n" not in str(caught.value)
-    assert not [name for name in os.listdir(folder) if "npz" in name]
 
 
 # FEMNIST

@@ -1,12 +1,10 @@
 """UCI-HAR and WISDM: stand-ins in the format of their publishers."""
 
-import os
-import re
-
 import numpy as np
 import pytest
+from refusals import fails
 
-from jaxfl.core.errors import InputError, RunWarning
+from jaxfl.core.errors import RunWarning
 from jaxfl.data import load
 from jaxfl.data.published.prepare import prepare
 
@@ -18,14 +16,6 @@ CHANNELS = [
     f"{kind}_{axis}" for kind in ("body_acc", "body_gyro", "total_acc") for axis in ("x", "y", "z")
 ]
 pytestmark = pytest.mark.filterwarnings("ignore::jaxfl.core.errors.RunWarning")
-
-
-def fails(read, message, folder):
-    """One line, and no file."""
-    with pytest.raises(InputError, match=re.escape(message)) as caught:
-        read()
-    assert "\n" not in str(caught.value)
-    assert not [name for name in os.listdir(folder) if "npz" in name]
 
 
 @pytest.fixture
