@@ -66,6 +66,7 @@ from jaxfl.algorithms.pfedhn import pfedhn
 from jaxfl.algorithms.pfedla import pfedla
 from jaxfl.algorithms.pfedme import pfedme
 from jaxfl.algorithms.pfedsim import pfedsim
+from jaxfl.algorithms.pooled import pooled
 from jaxfl.algorithms.push_sum import push_sum
 from jaxfl.algorithms.scaffold import scaffold
 from jaxfl.algorithms.sfl import sfl
@@ -132,6 +133,7 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         pfedla,
         pfedme,
         pfedsim,
+        pooled,
         push_sum,
         scaffold,
         sfl,

@@ -112,7 +112,7 @@ class Compare(TrackOption, PresetOption, LaunchOptions, ProcessOptions, Plugins,
     """Run several algorithms on the same clients and put them in one table and one picture."""
 
     algorithms: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ALGORITHM ...")] = (
-        *("local", "fedavg", "fedavg_ft", "pfedgraph"),
+        *("local", "fedavg", "fedavg_ft", "pfedgraph", "pooled"),
     )
     """which ones, see `jaxfl list algorithms`, with or without --algorithms where they stand first;
     `all` for every one; ALGORITHM:KEY=VALUE,KEY=VALUE is a run with hyper-parameters of its own, so

@@ -48,6 +48,9 @@ class Facts:
     # whether all clients begin from the one model that the problem draws; weights that are given
     # may then take its place
     takes_initial_model: bool = True
+    # whether one place has the examples of all clients: a bound to compare with, no federated
+    # method
+    pools: bool = False
     # options that separate groups of clients in few rounds, if the method's defaults do not
     separating: dict[str, Any] = field(default_factory=dict)
     # what a reference to the method needs (`jaxfl cite`); None if there is no publication
@@ -72,6 +75,7 @@ def method(
     starts_from_server: bool = True,
     tells_gap: bool = False,
     takes_initial_model: bool = True,
+    pools: bool = False,
     separating: dict[str, Any] | None = None,
     turn_first: str = "",
 ) -> Callable[[Callable[_P, Algorithm]], Callable[_P, Algorithm]]:
@@ -106,6 +110,8 @@ def method(
       takes_initial_model: whether all clients begin from the one model that the problem draws, so
         that given weights (`--init`) may take its place; False if the method draws several models,
         or makes models in another way.
+      pools: whether one place has the examples of all clients: a bound to compare with, which
+        tables do not rank, and of which no privacy can be claimed.
       separating: options with which the method separates groups of clients in few rounds; None if
         its defaults do.
       turn_first: what to change first where clients score worse than with local training, one short
@@ -134,6 +140,7 @@ def method(
         starts_from_server=starts_from_server,
         tells_gap=tells_gap,
         takes_initial_model=takes_initial_model,
+        pools=pools,
         separating=separating or {},
         publication=publication,
         turn_first=turn_first,

@@ -88,6 +88,7 @@ def trainer(
     batch_size: int,
     steps: int | None = None,
     epochs: int | None = None,
+    times: int = 1,
     micro: Micro = None,
     whole_batch: bool = False,
     chunk: Chunk = "auto",
@@ -109,6 +110,8 @@ def trainer(
       batch_size: B.
       steps: gradient steps, the same number for each client, with new permutations after each
         epoch; give this or `epochs`.
+      times: factor of `steps`, for one that trains in the place of so many clients; `epochs` stay,
+        as they are of more examples.
       epochs: passes over the client's own data. Only batches with examples are computed; a
         derivative through the training costs as many steps for each client as for the largest.
       micro: number of examples whose gradient is computed at a time, see
@@ -149,6 +152,7 @@ def trainer(
         ("batch size", batch_size),
         ("steps", steps),
         ("epochs", epochs),
+        ("times", times),
         ("micro", micro),
         ("chunk", chunk),
     ):
@@ -156,6 +160,7 @@ def trainer(
             value is None or isinstance(value, str) or value >= 1,
             f"{name} of local training is {value}: expected 1 or more",
         )
+    steps = None if steps is None else steps * times
     check_range(POSITIVE, example_clip=example_clip)
     check_range(NOT_NEGATIVE, example_noise=example_noise)
     check(

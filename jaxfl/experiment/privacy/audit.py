@@ -8,6 +8,7 @@ from jax.extend.core import Jaxpr
 from jaxtyping import PyTree
 
 from jaxfl.algorithms.steps.composition import compose
+from jaxfl.core.facts import facts_of
 from jaxfl.core.messages import Clients, Exchange, Up, ups_of, wire_of
 from jaxfl.core.types import AlgorithmFactory, Cohort, Dataset, Federation, State, Task
 from jaxfl.experiment.privacy.dataflow import find_marks, follow, mark, mark_passing, traced_call
@@ -159,7 +160,9 @@ def audit(
         leak |= flow.learned or any(flow.outputs[width:])
         union = [a or b for a, b in zip(flags, flow.outputs[:width], strict=True)]
         if union == flags:
-            return Audit(work(start.jaxpr), work(loop), sealed=not leak)
+            return Audit(
+                work(start.jaxpr), work(loop), sealed=not (leak or facts_of(factory).pools)
+            )
         flags = union
 
 

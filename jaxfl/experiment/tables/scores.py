@@ -7,6 +7,8 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
+from jaxfl.algorithms import ALGORITHMS
+from jaxfl.core.facts import facts_of
 from jaxfl.core.options import checked
 from jaxfl.experiment.store.records import ComparisonEntry, GraphMeasures, RunRecord, Runs
 from jaxfl.simulation.evaluation import Stage
@@ -169,12 +171,18 @@ def measure_of(runs: Runs) -> str:
     return next(iter(runs.values())).summary["measure"]
 
 
-def ranked(runs: Runs) -> Runs:
-    """The runs by the mean score of the deployed models, the best first."""
+def is_bound(run: RunRecord) -> bool:
+    """Whether the run is of a bound to compare with, which has no rank (`Facts.pools`)."""
+    factory = ALGORITHMS.get(run.summary["algorithm"])
+    return factory is not None and facts_of(factory).pools
 
-    def score(label: str) -> float:
+
+def ranked(runs: Runs) -> Runs:
+    """The runs by the mean score of the deployed models, the best first and bounds last."""
+
+    def score(label: str) -> tuple[bool, float]:
         mean = score_of(runs[label].summary["final"], "deployed", "mean")
-        return -math.inf if mean is None else mean
+        return not is_bound(runs[label]), -math.inf if mean is None else mean
 
     return {label: runs[label] for label in sorted(runs, key=score, reverse=True)}
 
