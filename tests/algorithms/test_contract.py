@@ -398,6 +398,7 @@ def test_clients_out_of_the_cohort_are_left_alone(factory):
     equal(pick(after.clients, rest), pick(state.clients, rest))
 
 
+@pytest.mark.long
 def test_weights_are_row_stochastic(factory):
     _, info, _ = run(made(factory, shallow), uneven(), 4)
     for matrix in jax.tree.leaves(info.weights):
@@ -501,7 +502,7 @@ def weighted(data, weigh):
     return data._replace(train=train, val=val)
 
 
-@pytest.mark.long(every=4)
+@pytest.mark.long
 def test_clients_train_by_the_weights_of_their_examples(factory):
     """Equal weights change nothing but the rounding, and others change what clients deploy."""
     algorithm = made(factory, shallow)

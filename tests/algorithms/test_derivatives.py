@@ -83,6 +83,7 @@ def test_derivatives_by_the_learning_rate_and_hyper_parameters_are_finite(factor
     assert [name for name, value in found.items() if not np.isfinite(value)] == []
 
 
+@pytest.mark.slow
 def test_derivatives_pass_through_distances_and_caps():
     pfedgraph = jaxfl.algorithms.pfedgraph
     for hyper in ({"measure": "l2"}, {"cap": 0.3}):

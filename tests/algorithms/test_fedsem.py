@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+import pytest
 from toys import deployed, linear, made, opposite_groups, run
 
 import jaxfl
@@ -12,6 +13,7 @@ from jaxfl.core.messages import Clients
 CLUSTERS = 2
 
 
+@pytest.mark.slow
 def test_rounds_equal_numpy_from_the_trained_models():
     """Three of four clients a round; the first round finds the groups, the others move centres."""
     cohorts = np.array([[0, 1, 2], [1, 2, 3], [0, 2, 3]])

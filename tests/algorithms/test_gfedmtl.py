@@ -140,6 +140,7 @@ FULL = [list(range(C))] * 3
 PARTIAL = [[0, 1, 2, 4, 7], [3, 5, 8, 10, 11], [0, 2, 3, 6, 9]]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cohorts", [FULL, PARTIAL])
 @pytest.mark.parametrize("tau", [TAU, np.array([[9.0, 0.2], [1.1, 9.0]])])
 def test_rounds_equal_numpy_written_from_the_paper(cohorts, tau):
@@ -305,6 +306,7 @@ def test_one_server_reaches_the_pooled_optimum():
         )
 
 
+@pytest.mark.slow
 def test_a_sweep_of_tau_factorises_once():
     def final(tau):
         return run(exact(tau=tau), regressions(), 3)[0].clients
@@ -362,6 +364,7 @@ def test_the_learned_tau_follows_the_validation_loss(pairs):
     np.testing.assert_allclose(moved, -0.05 * np.sign(gradient), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_gradients_that_move_tau_go_through_the_uplink():
     """An uplink that turns the sign of gradients, but not of models, turns the gradient of tau."""
 
@@ -379,6 +382,7 @@ def test_the_gradients_that_move_tau_go_through_the_uplink():
     assert gradient_of_tau(linear(uplink=contrary)) == pytest.approx(-usual, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_gradient_form_is_a_mean_of_clients_then_of_neighbours():
     """Two rounds of half the clients, from the models that the task's own training gives."""
     # In round 0 no client of server 2 takes part.
@@ -423,6 +427,7 @@ def test_clusters_are_found_from_the_data():
     np.testing.assert_array_equal(state.clients.memory.peers, 3)
 
 
+@pytest.mark.slow
 def test_the_search_for_clusters_counts_in_a_clients_first_round():
     """Client 5 comes in round 1; a model has 18 floats, and a training takes 5 batches."""
     who = jaxfl.participation.schedule([[0, 1, 2, 3, 4], [0, 1, 2, 3, 5]])

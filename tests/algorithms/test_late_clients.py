@@ -176,6 +176,7 @@ def test_a_client_that_was_away_trains_from_what_it_received_then(method):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", [fedasync, fedbuff])
 def test_a_client_that_has_not_reported_counts_nothing(method):
     def broken(key, before, after, ids):

@@ -18,7 +18,7 @@ from jaxfl.training.trainer import trainer
 from jaxfl.training.upload import faithful, upload_through
 
 
-@pytest.mark.long(every=2)
+@pytest.mark.long
 @pytest.mark.parametrize("guard", ["client", "none"])
 def test_without_learning_it_is_pfedgraph(guard):
     data = opposite_groups(sizes=SIZES)
@@ -105,7 +105,7 @@ def first_gradient(algorithm, data, start):
     return graph, float(mean.lam) / 0.1, initial, info
 
 
-@pytest.mark.long(every=4)
+@pytest.mark.long
 @pytest.mark.parametrize(("alpha", "soft"), [(3.0, 0.01), (0.15, 1.0)])
 @pytest.mark.parametrize("through", [0, 3])
 def test_the_gradient_through_mixing_and_local_steps_equals_differences(alpha, soft, through):
@@ -231,7 +231,7 @@ def validation_losses(task, data, models):
     return np.asarray(jax.vmap(loss)(models, data.val))
 
 
-@pytest.mark.long(every=2)
+@pytest.mark.long
 @pytest.mark.parametrize("guard", ["client", "server"])
 def test_the_guard_keeps_validation_losses_below_those_of_the_first_graph(guard):
     """Theta is turned so that clients give their own model no weight, and others as they differ."""
@@ -275,6 +275,7 @@ def test_only_every_kth_round_learns_and_pays():
     assert info.down[0, 0] == 36
 
 
+@pytest.mark.slow
 def test_the_floats_of_the_guard_are_counted():
     _, info, _ = run(learned_graph(linear()), opposite_groups(), 1)
     assert (info.up[0, 0], info.down[0, 0]) == (37, 54)
@@ -291,6 +292,7 @@ def test_lam_is_learned_through_local_steps_on_one_device_or_four():
         close((state, info), run(algorithm, mesh.place(data), 2)[:2])
 
 
+@pytest.mark.slow
 def test_noise_on_updates_can_be_followed_into_the_steps_of_the_gradient():
     """The audit of privacy traces them, and finds that the method is not sealed."""
     found = audit(learned_graph, linear(), {"through": 2}, opposite_groups(clients=3))

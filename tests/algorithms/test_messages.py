@@ -122,6 +122,7 @@ def test_a_method_says_whether_clients_send_and_whether_models_are_personal(fact
     assert may_differ or facts.personal == ""
 
 
+@pytest.mark.slow
 def test_a_server_step_takes_arrays_of_anybody_and_gives_the_models_of_the_round():
     """pFedGraph's aggregates and weights by the step alone are those of a round."""
     algorithm = jaxfl.algorithms.pfedgraph(shallow())

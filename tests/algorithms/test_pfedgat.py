@@ -217,7 +217,7 @@ def test_rounds_that_learn_from_updates_equal_numpy(feature):
         np.testing.assert_allclose(getattr(found, name), getattr(paper, name), atol=1e-5)
 
 
-@pytest.mark.long(every=4)
+@pytest.mark.long
 @pytest.mark.parametrize("attention", ["gat", "gatv2", "dot", "free"])
 def test_the_step_is_the_gradient_of_the_losses_through_the_mixture(attention):
     """The step on W and a equals `jax.grad` of the sum of the losses at the mixtures."""

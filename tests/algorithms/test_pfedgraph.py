@@ -94,6 +94,7 @@ def paper_round(models, anchors, initial, data, batches, lam, alpha, form, ancho
     return np.array(weights), mixed, aligned
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("form", "alpha", "meant", "anchor"),
     [
@@ -181,6 +182,7 @@ def test_snapping_gives_clients_with_similar_models_equal_weights():
     assert raw[0, 0] > raw[0, 2] + 1e-3
 
 
+@pytest.mark.slow
 def test_layers_choose_what_is_compared():
     data = opposite_groups()
     whole = last_weights(data, rounds=1, snap=None)
@@ -211,6 +213,7 @@ def test_raw_similarity_compares_the_models_themselves():
     np.testing.assert_allclose(info.weights[0], expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_caps_need_a_program():
     for hyper in ({"solver": "none"}, {"alpha": "measured"}):
         with pytest.raises(InputError, match="cap"):
@@ -284,7 +287,7 @@ def test_the_regularisers_equal_numpy(kind):
     np.testing.assert_allclose(found, 0.7 * expected[kind], rtol=1e-5)
 
 
-@pytest.mark.long(every=4)
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["approx", "inner", "l2", "l1"])
 def test_a_regulariser_is_off_in_the_first_round_and_on_in_the_second(kind):
     data = opposite_groups(clients=4)
@@ -329,6 +332,7 @@ def lose_two(key, before, after, ids):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "task",
     [
@@ -370,6 +374,7 @@ def test_a_measure_of_ones_own_is_refused_where_another_one_is_asked_for(option)
         pfedgraph(linear(), measure=own_cosine, **option)
 
 
+@pytest.mark.slow
 def test_weights_are_those_of_the_program_of_the_clients_that_reported():
     """Two of six clients send NaN: the others' rows are (4) without these two.
 
@@ -390,6 +395,7 @@ def test_weights_are_those_of_the_program_of_the_clients_that_reported():
     np.testing.assert_array_equal(info.weights[0][1], np.eye(6)[1])
 
 
+@pytest.mark.slow
 def test_a_small_group_is_left_alone_if_its_size_is_given():
     """Two of forty clients label examples in the opposite way."""
     data = jax.tree.map(

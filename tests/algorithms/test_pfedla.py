@@ -30,6 +30,7 @@ def row(v, dense, kernel, bias, ids):
     return values / values.sum()
 
 
+@pytest.mark.slow
 def test_a_round_mixes_layers_by_the_networks_of_its_clients_and_steps_on_them():
     """Two rounds of all clients, and one of three, whose networks are compared entry by entry."""
     algorithm = pfedla(shallow(), embedding=3, width=4, hidden=2, rate=RATE)

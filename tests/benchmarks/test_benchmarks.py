@@ -60,12 +60,14 @@ def test_the_loops_compute_what_the_kernels_compute():
             np.testing.assert_allclose(model[name], expected[name][i], atol=5e-3)
 
 
+@pytest.mark.slow
 def test_the_section_of_many_clients_has_each_part_of_the_step():
     text = sparse_step.section(100.0, sizes=(12,), size=40)
     rows = [line.split("|")[2].strip() for line in text.splitlines() if line.startswith("| 12 ")]
     assert rows == ["similarities", "weights", "mixing", "all", "floor of one product"]
 
 
+@pytest.mark.slow
 def test_the_step_of_many_clients_is_timed_on_one_device(monkeypatch):
     seen = []
 
@@ -90,6 +92,7 @@ def test_the_gradient_through_rounds_is_compiled_and_timed():
     assert np.isfinite(numbers).all()
 
 
+@pytest.mark.slow
 def test_pytorch_gets_the_same_lenet():
     """Its layers, written with channels first, give the same logits."""
     model = jaxfl.models.lenet(10)
@@ -170,6 +173,7 @@ def test_a_peer_tells_its_numbers_or_why_not(tmp_path):
     assert "ValueError" in run_peer(tmp_path, "server_loops", "three")
 
 
+@pytest.mark.slow
 def test_a_table_has_a_row_for_each_framework():
     table = fedavg_round.section(None, clients=2, steps=2, batches=(16,), turns=1)
     rows = [line for line in table.splitlines() if line.startswith("| ")]
@@ -372,6 +376,7 @@ def test_a_session_measures_the_rates_of_the_device(tmp_path):
     assert all(value > 0 for row in rows for value in row["found"].values())
 
 
+@pytest.mark.slow
 def test_a_session_measures_a_step(tmp_path, monkeypatch):
     monkeypatch.setattr(parts, "ARITHMETIC", {"TF32": ("tensorfloat32", "float32")})
     # A model that compiles faster.
@@ -382,6 +387,7 @@ def test_a_session_measures_a_step(tmp_path, monkeypatch):
     assert row["found"].get("step ms", 0) > 0, row
 
 
+@pytest.mark.slow
 def test_a_session_measures_rounds_of_each_model(tmp_path, monkeypatch):
     for name in ("lenet", "resnet8"):  # a model that compiles faster
         monkeypatch.setattr(jaxfl.models, name, lambda classes, **_: jaxfl.models.mlp(classes))

@@ -299,6 +299,7 @@ def test_compare_and_report(capsys):
     assert "pfedgraph" not in capsys.readouterr().out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("overwrite", [[], ["--overwrite"]], ids=["", "overwrite"])
 def test_a_comparison_leaves_its_neighbours_alone(overwrite):
     Path("runs/mine").mkdir(parents=True)

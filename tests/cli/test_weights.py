@@ -45,6 +45,7 @@ def words(text):
     return " ".join(text.split())
 
 
+@pytest.mark.slow
 def test_rows_of_csv_files_have_weights(here, capsys):
     assert main([*PREPARE, "--weight", "weight", "--name", "sites"]) == 0
     assert "weighs the rows in losses and scores; models do not see it" in words(

@@ -31,6 +31,7 @@ def test_each_result_is_a_shifted_and_maybe_mirrored_image(augment, mode):
     assert {i for i, *_ in found} == {j for _, j, _ in found} == set(range(5))
 
 
+@pytest.mark.slow
 def test_training_sees_changed_images_and_evaluation_the_given_ones():
     """A linear model that is trained on inputs turned to zeros learns nothing from them."""
     from toys import deployed, federation

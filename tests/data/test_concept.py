@@ -245,10 +245,12 @@ def score_of(algorithm, **options):
     return float(np.mean(record.evaluation.deployed.test))
 
 
+@pytest.mark.slow
 def test_clients_with_swapped_labels_are_scored_with_their_own_names():
     """Each client's model knows the labels of its group, which half of the clients do not share."""
     assert score_of("local", concept="swapped_labels", concept_groups=2) > 0.8
 
 
+@pytest.mark.slow
 def test_clients_with_noise_train_on_numbers_in_place_of_bytes():
     assert score_of("fedavg", concept="feature_noise") > 0.8

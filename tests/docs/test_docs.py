@@ -23,6 +23,7 @@ methods = script("methods")
 reference = script("reference")
 
 
+@pytest.mark.slow(seconds=11)
 def test_the_page_of_all_methods_is_that_of_the_present_docstrings():
     """It may lack methods that are newer than the page, and nothing else."""
     text = (DOCS / "methods.md").read_text()
@@ -30,6 +31,7 @@ def test_the_page_of_all_methods_is_that_of_the_present_docstrings():
     assert len(methods.named(text)) > 60
 
 
+@pytest.mark.slow(seconds=10)
 def test_the_built_pages_have_a_method_that_the_committed_ones_lack(monkeypatch):
     monkeypatch.setattr(os, "environ", os.environ.copy())  # conf.py sets variables of a build
     pages = {}

@@ -203,6 +203,7 @@ def test_a_comparison_that_goes_on_tracks_the_runs_that_do(told, tmp_path_factor
     assert [step for step, _ in runs[0].logged] == [1, 2]
 
 
+@pytest.mark.slow
 def test_the_command_line_tracks_each_run_of_a_comparison_and_no_config_says_so(told):
     runs = told("wandb")
     short = [*SHORT, "--rounds", "1"]
@@ -255,6 +256,7 @@ def test_a_tracker_that_opens_no_run_is_one_line_and_nothing_is_written(monkeypa
     assert not list(Path().iterdir())
 
 
+@pytest.mark.slow
 def test_a_tracker_that_fails_later_does_not_stop_the_run(told, monkeypatch, capsys):
     def fail(numbers, step):
         raise OSError("the server is gone")
@@ -321,6 +323,7 @@ def test_the_program_of_the_page_follows_a_run(capsys):
     assert shown[1:] == [f"pfedgraph round {i + 1} accuracy {s}" for i, s in enumerate(scores)]
 
 
+@pytest.mark.slow
 def test_the_page_names_every_number_that_is_sent(tmp_path_factory):
     page = (Path(__file__).parents[2] / "docs/tracking.md").read_text()
     _, calls = compared(tmp_path_factory.getbasetemp())

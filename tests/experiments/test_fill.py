@@ -56,6 +56,7 @@ def test_processes_run_each_cell_once(computed, tmp_path):
     assert not list((tmp_path / "work").iterdir())
 
 
+@pytest.mark.slow
 def test_missing_seeds_of_a_cell_are_one_run(computed, tmp_path, monkeypatch):
     table = specification.load("pfedgraph.table1")
     cells = [cell for seed in range(3) for cell in table.cells(seed)[:2]]

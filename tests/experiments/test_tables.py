@@ -105,6 +105,7 @@ def test_no_two_cells_of_a_table_of_scores_are_the_same_run():
         assert rows == ({"Local"} if name == "pfedgraph.table3" else set())
 
 
+@pytest.mark.slow
 def test_every_preset_can_be_run():
     for preset in PRESETS.values():
         for algorithm in ("fedavg", *preset.hyper):

@@ -95,6 +95,7 @@ def hierfavg(rounds, servers, every):
     return state, info, models
 
 
+@pytest.mark.slow
 def test_rounds_of_gossip_on_a_hierarchy_are_those_of_hierfavg():
     state, info, expected = hierfavg(rounds=4, servers=2, every=2)
     np.testing.assert_allclose(state.clients.memory["w"], expected, atol=1e-5)
@@ -104,6 +105,7 @@ def test_rounds_of_gossip_on_a_hierarchy_are_those_of_hierfavg():
     np.testing.assert_array_equal(info.up, np.full((4, CLIENTS), 3))
 
 
+@pytest.mark.slow
 def test_one_server_or_a_cloud_in_every_round_is_fedavg():
     expected, _, _ = run(made(fedavg, quadratic), DATA, 2)
     for options in ({"servers": 1, "every": 5}, {"servers": 3, "every": 1}):

@@ -77,6 +77,7 @@ def large_weights(clients=640):
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", large_weights())
 def test_of_many_clients_the_second_singular_value_has_the_error_that_is_stated(name):
     weights = large_weights()[name].astype(np.float32)
@@ -127,6 +128,7 @@ def network_weights(name, clients):
     return weights + np.diag(1 - weights.sum(axis=1))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NETWORK_NAMES)
 def test_of_many_clients_the_spectral_gap_has_the_error_that_is_stated(name):
     weights = network_weights(name, 300)

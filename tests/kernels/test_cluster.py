@@ -38,6 +38,7 @@ def inertia(x, averaging, assignment):
     return ((x - centres[np.asarray(assignment)]) ** 2).sum()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("count", "models", "length", "clusters"), [(20, 30, 40, 5), (20, 60, 3, 7), (10, 12, 500, 4)]
 )

@@ -101,6 +101,7 @@ def test_other_inputs_are_refused(name):
             jax.eval_shape(MODELS[name](10).init, jax.random.key(0), jnp.zeros((1, *shape)))
 
 
+@pytest.mark.slow
 def test_group_norm_equals_flaxs_forward_and_backward():
     x = 3 + jax.random.normal(jax.random.key(0), (2, 5, 4, 6))
     ours = GroupNorm(3)

@@ -21,7 +21,7 @@ class Killed(BaseException):
     """The server's process ends here."""
 
 
-@pytest.mark.long(every=4)
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["fedavg", "pfedgraph"])
 def test_a_server_that_is_killed_goes_on_where_it_was(name, tmp_path):
     algorithm = method(name)

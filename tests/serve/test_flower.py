@@ -42,7 +42,7 @@ NAMES = [
 ]
 
 
-@pytest.mark.long(every=2)
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES[:2])
 def test_all_clients_learn_what_they_learn_in_make_rounds(name):
     algorithm = method(name)

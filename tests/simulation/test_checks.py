@@ -193,6 +193,7 @@ def test_a_run_without_divergence_passes():
     jaxfl.check_finite(info, ids)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "learner",
     [

@@ -146,6 +146,7 @@ def test_who_holds_what_depends_on_the_seed_alone(partition):
     assert any(not np.array_equal(a, b) for a, b in zip(both[0], one, strict=True))
 
 
+@pytest.mark.slow
 def test_the_cohorts_depend_on_the_seed_and_the_round_alone():
     key = jax.random.key(3)
     data = opposite_groups()

@@ -76,6 +76,7 @@ def test_a_federation_and_a_state_are_split_by_clients_if_the_devices_divide_the
     assert mesh.place(federation) is federation
 
 
+@pytest.mark.slow(seconds=13)
 def test_a_device_holds_its_part_of_the_state_where_the_devices_do_not_divide_the_clients(
     tmp_path,
 ):

@@ -71,6 +71,7 @@ def models_of(models, ids):
     return jax.tree.map(lambda leaf: leaf[ids], models)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("chunk", [1, "all"])
 def test_pools_and_ragged_sets_give_what_padded_sets_give(chunk):
     federation, task, models, *_ = toy()

@@ -79,7 +79,7 @@ def first_batches(cohort, client, count, amount):
     return w, np.mean(losses)
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long
 @pytest.mark.parametrize("chunk", [1, 2, "all"])
 @pytest.mark.parametrize(
     ("amount", "parts", "expected"),
@@ -198,6 +198,7 @@ def rounds_with(algorithm, data, count, participation=None, **conditions):
     return state, info, ids
 
 
+@pytest.mark.slow
 def test_a_lost_upload_is_as_if_its_client_had_not_taken_part():
     data = opposite_groups()
     algorithm = made(ditto)

@@ -62,6 +62,7 @@ def test_local_steps_are_those_of_flax_and_the_optimiser_leaves_the_statistics_a
         close(found, {"params": params, "batch_stats": stats}, 1e-5)
 
 
+@pytest.mark.slow
 def test_recomputed_statistics_are_those_of_the_real_examples():
     # Three parts of 256 examples.
     data = opposite_groups(clients=1, sizes=[700], pad=30, rubbish=1e3)
@@ -94,6 +95,7 @@ def test_recomputed_statistics_are_neither_sent_nor_kept():
     equal(scores, evaluate(KEY, data, state, jnp.arange(4)))
 
 
+@pytest.mark.slow
 def test_dropout_acts_in_training_alone():
     task = normed()
     data = opposite_groups(clients=4, sizes=SIZES)

@@ -55,6 +55,7 @@ def looped(x, y, key, clip, rate, **amount):
     return w, b, np.mean(losses)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("amount", [{"steps": 7}, {"epochs": 2}], ids=["steps", "epochs"])
 def test_clipping_equals_a_loop_over_examples_and_padding_adds_nothing(amount):
     """The last batch of an epoch is short, and padded rows hold NaN."""

@@ -43,11 +43,13 @@ def everything(padding, models=START):
     return fits, grads.loss, grads.grads, losses
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("padding", [np.nan, np.inf])
 def test_padding_that_is_not_finite_changes_no_bit(padding):
     jax.tree.map(np.testing.assert_array_equal, everything(padding), everything(0.0))
 
 
+@pytest.mark.slow
 def test_padding_that_is_not_finite_changes_no_derivative_in_reverse_mode():
     """The second client has no examples, and a pass over its data has steps without any."""
 

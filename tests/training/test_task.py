@@ -128,6 +128,7 @@ def test_batches_are_counted_as_training_takes_them():
     assert gradient(KEY, start, data.train, jnp.arange(4)).batches.tolist() == [4, 3, 1, 1]
 
 
+@pytest.mark.slow
 def test_the_loss_on_all_data_is_that_of_the_full_gradient():
     data = opposite_groups(clients=3, sizes=[40, 9, 1])
     task = logistic()

@@ -54,6 +54,7 @@ def test_steps_run_through_epochs_and_reshuffle(case, key):
         assert sorted(rows[block][counts[block]]) == list(range(real))
 
 
+@pytest.mark.slow
 def test_epochs_have_different_orders():
     rows, _ = order(0, 30, 30, 30, epochs=4)
     assert len({tuple(row) for row in rows}) == 4

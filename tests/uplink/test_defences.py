@@ -253,6 +253,7 @@ def test_with_acceptance_no_attack_makes_a_client_clearly_worse_on_validation_da
     np.testing.assert_array_equal(refused, difference > error)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["fedamp", "heurfedamp"])
 def test_a_client_that_refuses_its_mixture_has_a_row_of_the_identity(name):
     data = opposite_groups()
@@ -291,6 +292,7 @@ def test_where_every_offer_is_refused_a_client_goes_on_with_what_it_trained(name
     close(deployed(algorithm, state, 6), alone.clients.memory, tolerance=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("defend", [("clip",), ("deduplicate",), ("foolsgold",), ("accept",)])
 def test_defences_follow_a_relabelling_and_work_with_some_of_the_clients(defend):
     data = opposite_groups()
@@ -331,6 +333,7 @@ def test_defences_are_vmapped_over_seeds():
     close(jax.tree.map(lambda x: x[1], many), two_rounds(keys[1]), tolerance=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", FACTORIES)
 def test_with_acceptance_noise_alone_does_not_seal_a_client(name):
     """But which model a client took tells of them, so the audit says that noise is not enough.

@@ -59,6 +59,7 @@ def test_clients_that_arrive_late_are_those_of_the_schedule(tmp_path, capsys):
     assert "rounds to target: until the mean score is that of --target" in shown
 
 
+@pytest.mark.slow
 def test_a_synchronous_round_waits_for_its_slowest_client(tmp_path):
     np.save(tmp_path / "durations.npy", np.array([1, 2, 3, 4, 5, 60]))
     options = ["--durations", str(tmp_path / "durations.npy"), "--seeds", "2"]

@@ -50,6 +50,7 @@ def whole(request, tmp_path_factory):
     return config, out
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_resumes_to_the_same_bits(whole, tmp_path, capsys):
     config, undisturbed = whole
     number = signal.SIGTERM if config.algorithm == "ditto" else signal.SIGINT

@@ -141,6 +141,7 @@ def test_examples_of_a_pool_are_those_of_the_seed_and_the_client(finished):
         assert x.shape == (len(y), 8, 8, 1)
 
 
+@pytest.mark.slow
 def test_of_numbers_the_constant_is_the_mean_of_the_training_targets(tmp_path):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(120, 3)).astype(np.float32)
@@ -198,6 +199,7 @@ def test_models_of_one_label_and_no_better_than_constants_bring_lines(sites, tmp
         assert "no better than the constant `majority`: fedavg" in section.warnings
 
 
+@pytest.mark.slow
 def test_validation_examples_without_a_score_bring_a_warning(sites, tmp_path):
     with np.load(sites / "sites.npz") as file:
         arrays = dict(file)

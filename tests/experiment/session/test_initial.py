@@ -187,6 +187,7 @@ def test_a_method_that_draws_several_models_is_refused(folder):
         first_models(config_in(folder, algorithm="ifca", init=str(folder / "before")))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_the_fact_is_that_one_model_is_drawn_once(algorithm):
     """The problem is asked for one model, from which every part of the state begins."""

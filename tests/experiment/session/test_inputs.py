@@ -103,6 +103,7 @@ def test_a_file_that_is_gone_is_named():
         digest_inputs(SHORT)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_another_folder_but_not_with_another_graph(tmp_path, monkeypatch):
     out = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):

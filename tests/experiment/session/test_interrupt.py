@@ -42,6 +42,7 @@ def send(number=signal.SIGINT):
     os.kill(os.getpid(), number)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("number", "kind"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)]
 )
@@ -93,6 +94,7 @@ def test_a_command_that_is_stopped_exits_with_the_code_of_the_signal(
     assert capsys.readouterr().err == "jaxfl: interrupted\n"
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_in_its_last_stretch_is_finished_and_says_so(tmp_path):
     with pytest.raises(Terminated, match="x is finished"):
         execute(SHORT, tmp_path / "x", follow=interrupt_after(2, signal.SIGTERM))

@@ -180,6 +180,7 @@ def test_folders_of_the_user_beside_a_run_stay(execute, tmp_path):
     assert not (out / files.ROUNDS).exists()
 
 
+@pytest.mark.slow
 def test_a_folder_of_clients_is_removed_only_if_states_are_in_it(tmp_path):
     mine = tmp_path / "clients" / "alice.csv"
     mine.parent.mkdir()

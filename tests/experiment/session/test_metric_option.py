@@ -234,6 +234,7 @@ def test_runs_of_other_first_metrics_are_refused(finished):
         load_finished([folder / "named", folder / "plain"])
 
 
+@pytest.mark.slow
 def test_a_search_shows_the_metric_and_its_direction(small, tmp_path, capsys, monkeypatch):
     _, config = small
     draw, figures = curves.draw_sweep, []
@@ -285,6 +286,7 @@ def test_a_client_without_a_score_in_some_rounds_keeps_its_best_model():
     assert best.models["w"].tolist() == [3, 2, 1]
 
 
+@pytest.mark.slow
 def test_a_plug_in_adds_metrics_as_the_page_tells(tmp_path, monkeypatch, capsys):
     page = (Path(__file__).parents[3] / "docs" / "training.md").read_text()
     programs = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)

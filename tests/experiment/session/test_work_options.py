@@ -68,6 +68,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_draws(whole, tmp_path):
     assert same(content(out), content(whole))
 
 
+@pytest.mark.slow
 def test_clients_on_disk_draw_the_same(whole, tmp_path):
     config = dataclasses.replace(SHORT, store=str(tmp_path / "clients"), keep_models=False)
     summary = execute(config, tmp_path / "run")

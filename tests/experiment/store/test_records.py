@@ -175,6 +175,7 @@ def test_the_arrays_of_a_run_of_an_earlier_version_are_refused(finished, tmp_pat
         load_finished([tmp_path / "run"], clients=True)
 
 
+@pytest.mark.slow
 def test_a_stopped_run_of_an_earlier_version_is_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(KeyboardInterrupt):

@@ -128,6 +128,7 @@ def stop_after(count):
     return follow
 
 
+@pytest.mark.slow
 def test_a_stopped_search_keeps_its_trials_and_goes_on_with_the_others(capsys, monkeypatch):
     out = Path("s")
     with pytest.raises(Terminated, match="jaxfl resume s goes on"):
