@@ -1,4 +1,4 @@
-"""Pooled data: what sharing all examples would give, a bound for federated methods."""
+"""Pooled data: what one model learns where all examples lie in one place."""
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ from jaxfl.training.objectives import data_loss
 
 @method(
     title="Pooled data",
-    paper="the bound that sharing all examples would give",
+    paper="what one place with all examples would learn",
     personal="",
     sends="",
     pools=True,
@@ -90,8 +90,8 @@ def pool(train: Dataset, ids: Int[Array, "m"], reported: Bool[Array, "m"]) -> Da
       reported: the clients whose examples count.
 
     Example:
-      >>> data = Dataset(jnp.array([[1.0, 2.0], [3.0, 0.0]]), jnp.zeros((2, 2)), jnp.ones((2, 2), bool))
-      >>> one = pool(data, jnp.array([7, 4]), jnp.ones(2, bool))
+      >>> x, mask = jnp.array([[1.0, 2.0], [3.0, 0.0]]), jnp.ones((2, 2), bool)
+      >>> one = pool(Dataset(x, x, mask), jnp.array([7, 4]), jnp.ones(2, bool))
       >>> jnp.asarray(one.x[:, jnp.arange(4)]).tolist(), one.mask.shape
       ([[3.0, 0.0, 1.0, 2.0]], (1, 4))
     """

@@ -89,12 +89,19 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     Example:
       >>> did_you_mean("Fed-Avg", ["fed_avg", "local"]), did_you_mean("sum", ["fed_avg", "local"])
       ('did you mean fed_avg?', '')
+      >>> did_you_mean("recal:died", ["recall:CLASS", "auc"])  # the part before the colon
+      'did you mean recall:died?'
+
     """
     plain = {_plain(one): one for one in names}
     if _plain(name) in plain:
         return f"did you mean {plain[_plain(name)]}?"
-    nearest = get_close_matches(_plain(name), plain, n=3, cutoff=0.6)
-    return f"did you mean {' or '.join(plain[one] for one in nearest)}?" if nearest else ""
+    nearest = [plain[one] for one in get_close_matches(_plain(name), plain, n=3, cutoff=0.6)]
+    if not nearest and ":" in name:
+        kind, _, rest = name.partition(":")
+        kinds = {one.partition(":")[0] for one in plain if ":" in one} - {_plain(kind)}
+        nearest = [f"{one}:{rest}" for one in get_close_matches(_plain(kind), kinds, n=1)]
+    return f"did you mean {' or '.join(nearest)}?" if nearest else ""
 
 
 def _plain(name: str) -> str:

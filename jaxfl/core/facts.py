@@ -48,8 +48,7 @@ class Facts:
     # whether all clients begin from the one model that the problem draws; weights that are given
     # may then take its place
     takes_initial_model: bool = True
-    # whether one place has the examples of all clients: a bound to compare with, no federated
-    # method
+    # whether one place has the examples of all clients: to compare with, no federated method
     pools: bool = False
     # options that separate groups of clients in few rounds, if the method's defaults do not
     separating: dict[str, Any] = field(default_factory=dict)
@@ -110,8 +109,8 @@ def method(
       takes_initial_model: whether all clients begin from the one model that the problem draws, so
         that given weights (`--init`) may take its place; False if the method draws several models,
         or makes models in another way.
-      pools: whether one place has the examples of all clients: a bound to compare with, which
-        tables do not rank, and of which no privacy can be claimed.
+      pools: whether one place has the examples of all clients: to compare with, no federated
+        method. Tables do not rank it, and no privacy can be claimed.
       separating: options with which the method separates groups of clients in few rounds; None if
         its defaults do.
       turn_first: what to change first where clients score worse than with local training, one short

@@ -14,7 +14,7 @@ from jaxfl.experiment.tables.constant import constant_of
 from jaxfl.experiment.tables.differences import difference, reference_of, short_difference
 from jaxfl.experiment.tables.grouping import shortly_named, sort_key
 from jaxfl.experiment.tables.heading import SAME_CLIENTS, differing_options
-from jaxfl.experiment.tables.scores import measure_of, members_text, score_text
+from jaxfl.experiment.tables.scores import has_rank, measure_of, members_text, score_text
 from jaxfl.experiment.tables.tables import Cells, Meaning, best_places, undefined_text
 from jaxfl.simulation.metrics import metric_of
 from jaxfl.simulation.statistics import each_seed
@@ -92,9 +92,7 @@ def pivot_cells(table: Pivot, against: str | None = None) -> Cells:
       InputError: as `reference_of`.
     """
     names = dict.fromkeys(name for column in table.columns.values() for name in column)
-    titles = [
-        f"{table.name} {'not set' if value is None else as_typed(value)}" for value in table.columns
-    ]
+    titles = titles_of_columns(table)
     cells: dict[str, list[str]] = {name: [] for name in names}
     best = set()
     for place, (title, column) in enumerate(zip(titles, table.columns.values(), strict=True)):
@@ -102,13 +100,22 @@ def pivot_cells(table: Pivot, against: str | None = None) -> Cells:
         for name, row in cells.items():
             row.append(_cell(column.get(name), reference))
         if reference is None and len(names) > 1:
-            measure = measure_of(column)
-            rows = best_places([row[-1] for row in cells.values()], measure)
-            best |= {(row, place) for row in rows}
+            rank = [
+                row[-1] if name in column and has_rank(column[name]) else "-"
+                for name, row in cells.items()
+            ]
+            best |= {(row, place) for row in best_places(rank, measure_of(column))}
     rows = [(name, row) for name, row in cells.items() if against is None or set(row) != {"-"}]
     if against is None:
         rows += _constant_rows(table)
     return Cells(titles, rows, frozenset(best))
+
+
+def titles_of_columns(table: Pivot) -> list[str]:
+    """The title of each column of the table."""
+    return [
+        f"{table.name} {'not set' if value is None else as_typed(value)}" for value in table.columns
+    ]
 
 
 def _constant_rows(table: Pivot) -> list[tuple[str, list[str]]]:

@@ -171,18 +171,18 @@ def measure_of(runs: Runs) -> str:
     return next(iter(runs.values())).summary["measure"]
 
 
-def is_bound(run: RunRecord) -> bool:
-    """Whether the run is of a bound to compare with, which has no rank (`Facts.pools`)."""
+def has_rank(run: RunRecord) -> bool:
+    """Whether the run is ranked: of a federated method, not of pooled data (`Facts.pools`)."""
     factory = ALGORITHMS.get(run.summary["algorithm"])
-    return factory is not None and facts_of(factory).pools
+    return factory is None or not facts_of(factory).pools
 
 
 def ranked(runs: Runs) -> Runs:
-    """The runs by the mean score of the deployed models, the best first and bounds last."""
+    """The runs by the mean score of the deployed models, best first; last those without a rank."""
 
     def score(label: str) -> tuple[bool, float]:
         mean = score_of(runs[label].summary["final"], "deployed", "mean")
-        return not is_bound(runs[label]), -math.inf if mean is None else mean
+        return has_rank(runs[label]), -math.inf if mean is None else mean
 
     return {label: runs[label] for label in sorted(runs, key=score, reverse=True)}
 

@@ -13,7 +13,12 @@ from jaxfl.experiment.tables.differences import (
 )
 from jaxfl.experiment.tables.grouping import comparable_groups, heading
 from jaxfl.experiment.tables.heading import setting_of
-from jaxfl.experiment.tables.pivot import meaning_of_pivot, pivot, pivot_cells
+from jaxfl.experiment.tables.pivot import (
+    meaning_of_pivot,
+    pivot,
+    pivot_cells,
+    titles_of_columns,
+)
 from jaxfl.experiment.tables.pooling import pool_seeds
 from jaxfl.experiment.tables.tables import Cells, Meaning, meaning_of_scores, table_cells, warnings
 from jaxfl.experiment.tables.wording import (
@@ -140,7 +145,12 @@ def _sections(runs: Runs, by: str | None, against: str | None) -> list[Section]:
 def _by_option(runs: Runs, by: str, against: str | None) -> list[Section]:
     table = pivot(runs, by)
     line = setting_of(runs)
-    tables = [Section(line, pivot_cells(table), meaning_of_pivot(table), [], narrows=False)]
+    lines = [
+        f"{title}: {text}"
+        for title, column in zip(titles_of_columns(table), table.columns.values(), strict=True)
+        for text in [*warnings(column), *lines_on_constants(column)]
+    ]
+    tables = [Section(line, pivot_cells(table), meaning_of_pivot(table), lines, narrows=False)]
     if against is not None:
         cells = pivot_cells(table, against)
         meaning = meaning_of_pivoted_differences(runs)

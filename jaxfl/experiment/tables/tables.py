@@ -13,7 +13,7 @@ from jaxfl.experiment.tables.scores import (
     TITLES,
     amount,
     gains,
-    is_bound,
+    has_rank,
     measure_of,
     members_text,
     most_mixed,
@@ -60,14 +60,14 @@ class Cells(NamedTuple):
 def table_cells(runs: Runs) -> Cells:
     """The table of runs, the best first, without columns in which no run has a value.
 
-    Below them are bounds (`Facts.pools`) and the constant predictors, which have no rank. A run with
-    clients that were never seen has a second row for them.
+    Below them are those of pooled data and the constant predictors, which have no rank. A run
+    with clients that were never seen has a second row for them.
     """
     references = _references(runs)
     stops = any("stopped" in run.summary for run in runs.values())
     options = [name for name in differing_options(runs) if name not in SAME_CLIENTS]
     names = []
-    bounds = {label for label, run in runs.items() if is_bound(run)}
+    last = {label for label, run in runs.items() if not has_rank(run)}
     columns: dict[str, list[str]] = {}
     _, *others_by = metrics_of(runs)
     rows_of_clients: tuple[tuple[str, Part], ...] = (("", "final"), (UNSEEN, "unseen"))
@@ -90,7 +90,7 @@ def table_cells(runs: Runs) -> Cells:
             cells |= _further_cells(run.summary, part, stops=stops)
             for title, cell in cells.items():
                 columns.setdefault(title, []).append(cell)
-    ranks = [name for name in names if name.removesuffix(UNSEEN) not in bounds]
+    ranks = [name for name in names if name.removesuffix(UNSEEN) not in last]
     for name, cells in _constant_rows(runs, references, others_by).items():
         names.append(name)
         for title, column in columns.items():
@@ -364,7 +364,7 @@ def meaning_of_scores(runs: Runs) -> Meaning:
         *[
             ("", f"{label}: one model trained on the examples of all clients together, not ranked")
             for label, run in runs.items()
-            if is_bound(run)
+            if not has_rank(run)
         ],
         *([] if constant is None else [("", f"{constant.name}: {constant.meaning}")]),
         *([("", "unseen: clients that took part in no round")] if unseen else []),

@@ -280,3 +280,24 @@ def test_a_table_by_an_option_has_the_constants_of_each_column():
     table = sections(runs, by="beta")[0]
     assert table.cells.rows[-1] == ("majority", ["60.0", "30.0"])
     assert {table.cells.rows[row][0] for row, _ in table.cells.best} == {"local"}
+    assert "beta 0.1: no better than the constant `majority`: local, ditto" in table.warnings
+    assert [line.split(":")[0] for line in table.warnings] == ["beta 0.1"] * 2 + ["beta 1.0"]
+
+
+def test_pooled_data_have_no_rank():
+    """The best score of the table is that of `pooled`, which stands last and is not bold."""
+    scores = {"local": 0.5, "pooled": 0.9, "ditto": 0.6, "fedavg": 0.55}
+    runs = {
+        name: replace(with_constant(name, mean, 0.3), name=name) for name, mean in scores.items()
+    }
+    (table,) = sections(runs)
+    assert [name for name, _ in table.cells.rows] == [
+        *("ditto", "fedavg", "local", "pooled", "majority")
+    ]
+    bold = {table.cells.rows[row][0] for row, _ in table.cells.best}
+    assert "ditto" in bold
+    assert "pooled" not in bold
+    words = "pooled: one model trained on the examples of all clients together, not ranked"
+    assert ("", words) in table.meaning
+    by = sections(runs, by="rounds")[0]
+    assert {by.cells.rows[row][0] for row, _ in by.cells.best} == {"ditto"}
