@@ -108,7 +108,7 @@ def balance_classes(federation: Federation) -> Federation:
     Example:
       >>> x, y = np.zeros((4, 3)), np.array([0, 0, 0, 1])
       >>> source = jaxfl.data.from_arrays(x, y, x, y)
-      >>> federation = jaxfl.data.federate(source, [np.arange(4)], val=0)
+      >>> federation = jaxfl.data.federate(source, [np.arange(4)], val=0.0)
       >>> balance_classes(federation).train.weights.round(2).tolist()
       [[0.67, 0.67, 0.67, 2.0]]
     """

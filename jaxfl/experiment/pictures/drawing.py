@@ -35,6 +35,7 @@ METHODS = {
     "pfedgat": "#009E73",
     "fedcedar": "#CC79A7",
     "gfedmtl": "#56B4E9",
+    "pooled": "#777777",
 }
 # The other methods take Paul Tol's muted colours in turn, by their places in the registry: methods
 # of one colour differ in the style of the line.
