@@ -67,7 +67,12 @@ class Range:
 
 @dataclass(frozen=True, eq=False)
 class Names:
-    """The names that a text may be: the keys of a table, which may grow."""
+    """The names that a text may be: the keys of a table, which may grow.
+
+    Example:
+      >>> Names("colour", ["red", "blue"])
+      Names(kind='colour')
+    """
 
     kind: str  # what a name stands for, in the singular
     known: Collection[str] = field(repr=False)

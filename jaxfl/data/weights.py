@@ -109,8 +109,8 @@ def balance_classes(federation: Federation) -> Federation:
       >>> x, y = np.zeros((4, 3)), np.array([0, 0, 0, 1])
       >>> source = jaxfl.data.from_arrays(x, y, x, y)
       >>> federation = jaxfl.data.federate(source, [np.arange(4)], val=0.0)
-      >>> balance_classes(federation).train.weights.round(2).tolist()
-      [[0.67, 0.67, 0.67, 2.0]]
+      >>> np.asarray(balance_classes(federation).train.weights).round(2)
+      array([[0.67, 0.67, 0.67, 2.  ]], dtype=float32)
     """
     train = federation.train
     mask = np.asarray(train.mask) > 0
