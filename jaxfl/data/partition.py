@@ -81,8 +81,8 @@ def shards(labels: np.ndarray, clients: int, seed: int, classes_per_client: int 
     A client draws `classes_per_client` shards without replacement and so holds at most about that
     many labels (McMahan et al., 2017, section 3, https://arxiv.org/abs/1602.05629). Rows that do
     not fill a shard are left out. A client's rows alternate between its shards, so that its last
-    fifth is a fifth of each shard: with `federate(..., val=0.0, test="own")` this is FedCedar's split
-    of each shard.
+    fifth is a fifth of each shard: with `federate(..., val=0.0, test="own")` this is the split
+    of each shard in FedCedar.
 
     Differs: the code of FedCedar's authors draws shards with replacement for CIFAR-10 and SVHN, so
     that clients overlap.
