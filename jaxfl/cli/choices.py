@@ -14,15 +14,17 @@ from jaxfl.core.errors import check, check_name
 from jaxfl.core.facts import facts_of
 from jaxfl.data.describe import PARTS, describe_each_client
 from jaxfl.data.source import Source
-from jaxfl.experiment.config import DataOptions, resolve_data
+from jaxfl.experiment.config import DataOptions, ModelOptions, resolve_data, resolve_model
 from jaxfl.experiment.config.fields import PICTURE_FORMATS
 from jaxfl.experiment.config.hints import check_fields
 from jaxfl.experiment.session.clients import assign, describe_clients
+from jaxfl.experiment.session.make_model import describe_sizes, sizes_of
 from jaxfl.experiment.store import files
 from jaxfl.experiment.tables.formats import csv_text
 from jaxfl.experiment.tables.heading import data_line
 
 DATA = [field.name for field in dataclasses.fields(DataOptions)]
+MODEL = [field.name for field in dataclasses.fields(ModelOptions)]
 MEANING = (
     "size imbalance: Gini coefficient of the clients' numbers of examples; label skew: how far the "
     "labels of a client are from those of all (total variation, from 0 to 1), mean over clients"
@@ -47,6 +49,10 @@ def describe(command: Describe, console: Console) -> None:
     request = DataOptions(**{name: getattr(command, name) for name in DATA})
     check_fields(request)
     options, source = resolve_data(request)
+    model = ModelOptions(**{name: getattr(command, name) for name in MODEL})
+    check_fields(model)
+    model = resolve_model(model, source)
+    sizes = sizes_of(model, source)
     parts = assign(options, source)
     table = Table(
         "",
@@ -59,6 +65,7 @@ def describe(command: Describe, console: Console) -> None:
     )
     for name, text in describe_clients(options, source, parts).items():
         table.add_row(name, text)
+    table.add_row("model", f"{model.model}, {describe_sizes(sizes)}")
     if options.folds > 1:
         text = f"{options.folds}, each example tests once; the counts are of fold 0"
         table.add_row("folds", text)

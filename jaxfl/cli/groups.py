@@ -27,7 +27,10 @@ from jaxfl.core.options import describe
 from jaxfl.experiment.config.hints import as_typed, hints, option
 
 # The order of the boxes; other groups follow.
-ORDER = ["DataOptions", "TrainingOptions", "RunOptions", "UploadOptions", "ClockOptions"]
+ORDER = [
+    *("DataOptions", "ModelOptions", "TrainingOptions", "RunOptions", "UploadOptions"),
+    "ClockOptions",
+]
 # Options of a smaller group stand in the first box, with the options of the command itself.
 SMALLEST_GROUP = 3
 # Defaults that the help leaves out.

@@ -11,6 +11,7 @@ from jaxfl.data.table.read import Decimal
 from jaxfl.experiment.config import (
     ClockOptions,
     DataOptions,
+    ModelOptions,
     RunOptions,
     TrainingOptions,
     UploadOptions,
@@ -27,7 +28,9 @@ SECONDS = Range(low=1, high=1_000_000)
 
 
 @dataclass(frozen=True)  # the fields of the last class come first
-class SettingOptions(ClockOptions, RunOptions, UploadOptions, TrainingOptions, DataOptions):
+class SettingOptions(
+    ClockOptions, RunOptions, UploadOptions, TrainingOptions, ModelOptions, DataOptions
+):
     """Everything about a run but its algorithm, unchecked: `experiment.Setting` checks it."""
 
 
@@ -325,8 +328,8 @@ class Prepare(
 
 
 @dataclass(frozen=True)
-class Describe(PresetOption, Plugins, DataOptions):
-    """Show who holds what: clients, examples, labels, imbalance."""
+class Describe(PresetOption, Plugins, ModelOptions, DataOptions):
+    """Show who holds what: clients, examples, labels, imbalance, and how large the model is."""
 
     out: Path | None = None
     """also draw it into this file: NAME.png, NAME.pdf or NAME.svg"""

@@ -17,6 +17,7 @@ from jaxfl.models.mf import mf
 from jaxfl.models.mlp import mlp
 from jaxfl.models.resnet8 import resnet8
 from jaxfl.models.textcnn import textcnn
+from jaxfl.models.vit import vit_tiny
 
 MODELS = {
     f.__name__: f
@@ -33,6 +34,7 @@ MODELS = {
         lstm,
         textcnn,
         mf,
+        vit_tiny,
     )
 }
 
@@ -50,4 +52,5 @@ __all__ = [
     "mlp",
     "resnet8",
     "textcnn",
+    "vit_tiny",
 ]

@@ -10,6 +10,7 @@ from jaxfl.cli.options import Compare, Run
 from jaxfl.experiment.config.fields import (
     ClockOptions,
     DataOptions,
+    ModelOptions,
     RunOptions,
     TrainingOptions,
     UploadOptions,
@@ -34,6 +35,7 @@ def test_the_help_shows_each_group_of_options_in_a_box_of_its_own(command, capsy
     shown = boxes(help_of(command, capsys))
     groups = {
         "data options": DataOptions,
+        "model options": ModelOptions,
         "training options": TrainingOptions,
         "run options": RunOptions,
         "upload options": UploadOptions,

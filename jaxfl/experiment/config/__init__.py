@@ -4,12 +4,19 @@ from jaxfl.experiment.config.changes import differences
 from jaxfl.experiment.config.fields import (
     ClockOptions,
     DataOptions,
+    ModelOptions,
     RunOptions,
     TrainingOptions,
     UploadOptions,
 )
 from jaxfl.experiment.config.presets import PRESETS, Preset, preset
-from jaxfl.experiment.config.resolve import Resolved, devices_of, resolve, resolve_data
+from jaxfl.experiment.config.resolve import (
+    Resolved,
+    devices_of,
+    resolve,
+    resolve_data,
+    resolve_model,
+)
 from jaxfl.experiment.config.setting import Config, Setting
 from jaxfl.experiment.config.text import (
     hyper_by_algorithm,
@@ -28,6 +35,7 @@ __all__ = [
     "ClockOptions",
     "Config",
     "DataOptions",
+    "ModelOptions",
     "Preset",
     "Resolved",
     "RunOptions",
@@ -47,5 +55,6 @@ __all__ = [
     "preset",
     "resolve",
     "resolve_data",
+    "resolve_model",
     "to_json",
 ]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from jaxfl.core.options import NOT_NEGATIVE, POSITIVE, Names, Range
+from jaxfl.core.options import COUNT, NOT_NEGATIVE, POSITIVE, Names, Range
 from jaxfl.data import CONCEPTS, PARTITIONS
 from jaxfl.data.augment import AUGMENTATIONS
 from jaxfl.experiment.config.notes import (
@@ -158,8 +158,8 @@ class DataOptions:
 
 
 @dataclass(frozen=True)
-class TrainingOptions:
-    """The model, and how a client trains it."""
+class ModelOptions:
+    """The model, and the weights with which it begins."""
 
     model: Annotated[str | None, Names("model", MODELS)] = None
     """model, see `jaxfl list models`; by default lenet for images, conv1d for series, textcnn
@@ -167,6 +167,29 @@ class TrainingOptions:
     init: Annotated[str | None, PATH, INPUT, Heading("from given weights", "training")] = None
     """begin from given weights: the directory of a finished run (the mean of its clients' models),
     or a .safetensors or .npz file of arrays by the paths of parameters; see docs/training.md"""
+    weights: Annotated[str | None, PATH, INPUT, Heading("on frozen weights", "training")] = None
+    """weights that stay as they are: a .safetensors or .npz file, by the paths of parameters or, of
+    a vision transformer, by the names of timm or Hugging Face; only the head is trained, and what
+    --lora and --trained say"""
+    lora: Annotated[
+        int | None,
+        COUNT,
+        Needs(weights=GIVEN, why="the weights that its adapters change"),
+        Heading("adapters of rank {}", "training"),
+    ] = None
+    """train low-rank adapters (LoRA) of this rank at the dense layers but the head"""
+    lora_layers: Annotated[str, Needs(lora=GIVEN, why="the rank of the adapters")] = ""
+    """a regular expression that finds the layers with adapters by their paths, such as qkv; all but
+    the head if not given"""
+    trained: Annotated[str, Needs(weights=GIVEN, why="the others")] = ""
+    """a regular expression that finds the parameters of --weights that are trained by their paths,
+    beside the adapters; the head if not given"""
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How a client trains the model."""
+
     augment: Annotated[str | None, Names("augment", (*AUGMENTATIONS, "none"))] = None
     """random changes of the images in local training: crop_flip (zeros around the image),
     reflect_crop_flip (its reflection) or none; by default crop_flip for CIFAR, else none"""

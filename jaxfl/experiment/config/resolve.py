@@ -9,7 +9,7 @@ import jax
 from jaxfl.data import Source, load, merge_test_set, natural
 from jaxfl.experiment.config import rules
 from jaxfl.experiment.config.effects import check_effects
-from jaxfl.experiment.config.fields import DataOptions, TrainingOptions
+from jaxfl.experiment.config.fields import DataOptions, ModelOptions
 from jaxfl.experiment.config.hints import value_of
 from jaxfl.experiment.config.paths import with_absolute_paths
 from jaxfl.experiment.config.setting import Setting
@@ -62,6 +62,7 @@ def resolve(setting: S, source: Source | None = None) -> Resolved[S]:
         setting = dataclasses.replace(setting, metric=(default_metric(source.classes),))
     rules.check_data(setting, source)
     rules.check_model(setting, source)
+    rules.check_training(setting, source)
     rules.check_attack(setting, setting.dataset, source)
     rules.check_metrics(setting, source)
     rules.check_target(setting, rules.metrics_of(setting, source.classes)[0])
@@ -81,6 +82,21 @@ def resolve_data(options: DataOptions) -> tuple[DataOptions, Source]:
     rules.check_data(options, source)
     check_effects(options)
     return options, source
+
+
+def resolve_model(options: ModelOptions, source: Source) -> ModelOptions:
+    """The options of the model alone, filled in.
+
+    Args:
+      options: of the model.
+      source: the data set.
+
+    Raises:
+      InputError: the model does not take such data.
+    """
+    options = _fill(options, {"model": _model(source)})
+    rules.check_model(options, source)
+    return options
 
 
 def _source(options: DataOptions, source: Source | None = None) -> Source:
@@ -143,7 +159,7 @@ def devices_of(setting: Setting) -> int:
     return min(jax.local_device_count(), -(-cohort // jax.process_count()))
 
 
-Options = TypeVar("Options", DataOptions, TrainingOptions, Setting)
+Options = TypeVar("Options", DataOptions, ModelOptions, Setting)
 
 
 def _fill(options: Options, defaults: dict[str, Any]) -> Options:

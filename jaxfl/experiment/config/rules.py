@@ -18,6 +18,7 @@ from jaxfl.data.source import many_labels
 from jaxfl.experiment.config.fields import (
     ClockOptions,
     DataOptions,
+    ModelOptions,
     RunOptions,
     TrainingOptions,
     UploadOptions,
@@ -164,14 +165,24 @@ def check_data(data: DataOptions, source: Source) -> None:
     )
 
 
-def check_model(training: TrainingOptions, source: Source) -> None:
+def check_model(options: ModelOptions, source: Source) -> None:
+    """Raises an `InputError` if the model takes names in place of numbers, or numbers for names."""
+    taken = kinds_of_input(value_of(options.model))
+    check(
+        (NAMES if source.vocabulary else NUMBERS) in taken,
+        f"model {options.model} takes {' or '.join(taken)}, the data hold "
+        f"{'names' if source.vocabulary else 'numbers'}: choose another of {', '.join(MODELS)}",
+    )
+
+
+def check_training(training: TrainingOptions, source: Source) -> None:
     """Checks complete options of the training against the data set.
 
     What models and algorithms ask beyond, they check themselves.
 
     Raises:
-      InputError: a model or an augmentation of other inputs, class weights of numbers, or weights
-        of examples that are clipped one by one.
+      InputError: an augmentation of other inputs, class weights of numbers, or weights of examples
+        that are clipped one by one.
     """
     check(
         training.class_weight is None or source.classes > 0,
@@ -202,12 +213,6 @@ def check_model(training: TrainingOptions, source: Source) -> None:
         training.pixels == "channels" or source.x_train.dtype == np.uint8,
         f"--pixels {training.pixels} takes images of bytes, the data hold "
         f"{source.x_train.dtype}: leave it out",
-    )
-    taken = kinds_of_input(value_of(training.model))
-    check(
-        (NAMES if source.vocabulary else NUMBERS) in taken,
-        f"model {training.model} takes {' or '.join(taken)}, the data hold "
-        f"{'names' if source.vocabulary else 'numbers'}: choose another of {', '.join(MODELS)}",
     )
 
 

@@ -11,6 +11,7 @@ from jaxfl.experiment.config.effects import check_together
 from jaxfl.experiment.config.fields import (
     ClockOptions,
     DataOptions,
+    ModelOptions,
     RunOptions,
     TrainingOptions,
     UploadOptions,
@@ -20,7 +21,7 @@ from jaxfl.experiment.config.notes import INPUT, NO_SCORE, PATH, RESUMABLE
 
 
 @dataclass(frozen=True)  # the fields of the last class come first
-class Setting(ClockOptions, RunOptions, UploadOptions, TrainingOptions, DataOptions):
+class Setting(ClockOptions, RunOptions, UploadOptions, TrainingOptions, ModelOptions, DataOptions):
     """Everything about a run but its algorithm.
 
     Raises:

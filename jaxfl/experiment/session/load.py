@@ -23,7 +23,7 @@ from jaxfl.experiment.session.client_ids import id_of
 from jaxfl.experiment.session.clients import Data, gather
 from jaxfl.experiment.session.examples import Examples, check_data, examples_of
 from jaxfl.experiment.session.make_task import make_task
-from jaxfl.experiment.session.model_inputs import check_inputs, schema_of, source_of
+from jaxfl.experiment.session.model_inputs import check_inputs, check_weights, schema_of, source_of
 from jaxfl.experiment.session.models import Models, read_models, snapshots
 from jaxfl.experiment.session.seeds import seeds_of
 from jaxfl.experiment.store.files import read_arrays
@@ -386,6 +386,7 @@ class FinishedRun:
 
     @cached_property
     def _algorithm(self) -> Algorithm:
+        check_weights(self.directory, self.config)
         task = make_task(self.config, source_of(self._inputs))
         return ALGORITHMS[self.config.algorithm](task, **self.config.hyper)
 

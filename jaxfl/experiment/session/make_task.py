@@ -1,18 +1,15 @@
 """The task of a run: the model on the data, how clients train it, what happens to their uploads."""
 
-from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 import optax
-from flax import linen as nn
 
 from jaxfl.core.types import Scalar, Task, Uplink
 from jaxfl.data import Source
 from jaxfl.data.augment import AUGMENTATIONS
 from jaxfl.experiment.config import Setting
-from jaxfl.experiment.config.hints import value_of
 from jaxfl.experiment.session.clients import malicious
-from jaxfl.models import MODELS
+from jaxfl.experiment.session.make_model import make_model
 from jaxfl.training.optimizers import OPTIMIZERS, SCHEDULES, Optimizer
 from jaxfl.training.task import classification, multilabel, regression
 from jaxfl.uplink import Compression, attack, chain, defence_links, gaussian, quantise, top_k
@@ -31,7 +28,7 @@ def make_task(setting: Setting, source: Source) -> Task:
     if source.vocabulary:
         scale = None
     return kind(
-        make_model(value_of(setting.model), source),
+        make_model(setting, source, "bfloat16" if setting.compute == "bfloat16" else None),
         source.x_train[0],
         optimizer=make_optimizer(setting),
         batch_size=setting.batch_size,
@@ -64,13 +61,6 @@ def make_optimizer(setting: Setting) -> Optimizer:
     )
     # A schedule of optax returns a traced number, as a hyper-parameter may be.
     return lambda number: with_rate(cast(Scalar, schedule(number)))
-
-
-def make_model(name: str, source: Source) -> nn.Module:
-    """The model by name, for the targets of the data and the names that it embeds."""
-    names: dict[str, Any] = {"vocabulary": source.vocabulary} if source.vocabulary else {}
-    make: Callable[..., nn.Module] = MODELS[name]
-    return make(source.outputs, **names)
 
 
 def links(setting: Setting) -> list[Uplink]:

@@ -7,6 +7,10 @@ import numpy as np
 from jaxfl.core.errors import InputError, check
 from jaxfl.data import Source
 from jaxfl.data.table.schema import Schema, from_json
+from jaxfl.experiment.config import Config
+from jaxfl.experiment.store.files import INPUTS
+from jaxfl.experiment.store.manifest import digest_file
+from jaxfl.experiment.store.read_records import read_digests
 from jaxfl.experiment.store.records import Inputs
 
 
@@ -35,6 +39,33 @@ def inputs_of(source: Source) -> Inputs:
 def _json_value(value: float | tuple[float, ...]) -> float | list[float]:
     """A number, or a number for each channel, as JSON has it."""
     return list(value) if isinstance(value, tuple) else value
+
+
+def check_weights(directory: Path, config: Config) -> None:
+    """Checks that the frozen weights of a run are those with which it ran.
+
+    Args:
+      directory: of the run.
+      config: of the run.
+
+    Raises:
+      InputError: the file has changed, or is gone.
+    """
+    if config.weights is None:
+        return
+    was = read_digests(directory / INPUTS)["files"].get("--weights")
+    try:
+        now = digest_file(Path(config.weights))
+    except OSError as error:
+        raise InputError(
+            f"the weights of the run in {directory} cannot be read ({error.strerror}): restore "
+            f"{config.weights}"
+        ) from error
+    check(
+        was == now,
+        f"{config.weights} is not what it was in the run of {directory}, whose models stand on it: "
+        "restore it",
+    )
 
 
 def source_of(inputs: Inputs) -> Source:

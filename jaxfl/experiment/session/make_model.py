@@ -1,0 +1,127 @@
+"""The model of a run by its options, with adapters and with frozen weights of a file."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from jaxfl.core import tree
+from jaxfl.core.errors import InputError, check
+from jaxfl.data import Source
+from jaxfl.experiment.config import ModelOptions
+from jaxfl.experiment.config.hints import value_of
+from jaxfl.experiment.store.weights_file import read_weights
+from jaxfl.models import MODELS
+from jaxfl.models.pretrained import Pretrained, pretrained
+from jaxfl.training.any_model import AnyModel, functions_of
+from jaxfl.training.frozen import freeze
+from jaxfl.training.lora import LORA, lora
+
+
+def make_model(options: ModelOptions, source: Source, dtype: str | None = None) -> AnyModel:
+    """The model by name, for the targets of the data and the names that it embeds.
+
+    Args:
+      options: complete options of the model.
+      source: the data set.
+      dtype: type in which frozen weights are kept; None: as they are given.
+
+    Raises:
+      InputError: the file of weights cannot be read or is of another model, or a regular expression
+        is none.
+    """
+    make: Callable[..., nn.Module] = MODELS[value_of(options.model)]
+    names: dict[str, Any] = {"vocabulary": source.vocabulary} if source.vocabulary else {}
+    module = make(source.outputs, **names)
+    if options.weights is None:
+        return module
+    module, weights = _read(Path(options.weights), module)
+    head = getattr(module, "head", "") or ""
+    parts = [options.trained or head] if options.trained or head else []
+    model: AnyModel = module
+    if options.lora is not None:
+        # All layers but the head, which is trained as a whole.
+        layers = options.lora_layers or (f"^(?!.*(?:{head}))" if head else "")
+        _check_expression("--lora-layers", layers)
+        model = lora(module, options.lora, layers)
+        parts.append(f"^{LORA}/")
+    check(
+        bool(parts),
+        f"--weights: the model {options.model} has no head, so that nothing would be trained: give "
+        "--trained or --lora",
+    )
+    for part in parts:
+        _check_expression("--trained", part)
+    return freeze(model, weights, "|".join(f"(?:{part})" for part in parts), dtype=dtype)
+
+
+class Sizes(NamedTuple):
+    """How many floats a model has."""
+
+    # that clients train, and of which they may send all or a part
+    trained: int
+    # that stay as they are, there once for all clients
+    frozen: int
+
+
+def sizes_of(options: ModelOptions, source: Source) -> Sizes:
+    """How many floats of the model are trained and frozen.
+
+    Args:
+      options: complete options of the model.
+      source: the data set.
+
+    Raises:
+      InputError: as `make_model`, or the model does not take such data.
+    """
+    example = jnp.asarray(source.x_train[:1])
+    if not source.vocabulary:
+        example = example.astype(jnp.float32)
+    shape = jax.ShapeDtypeStruct(example.shape, example.dtype)
+
+    def size(model: AnyModel) -> int:
+        functions = functions_of(model, shape, "averaged")
+        return tree.size(jax.eval_shape(functions.init, jax.random.key(0), shape))
+
+    model = make_model(options, source)
+    trained = size(model)
+    whole = size(model.model) if options.weights is not None else trained
+    return Sizes(trained, whole - trained)
+
+
+def describe_sizes(sizes: Sizes) -> str:
+    """The sizes in words.
+
+    Example:
+      >>> describe_sizes(Sizes(1306, 0)), describe_sizes(Sizes(98_304, 5_524_416))
+      ('1,306 floats', '98,304 floats that are trained, 5,524,416 that are frozen')
+    """
+    if sizes.frozen:
+        return f"{sizes.trained:,} floats that are trained, {sizes.frozen:,} that are frozen"
+    return f"{sizes.trained:,} floats"
+
+
+def _read(file: Path, module: nn.Module) -> Pretrained:
+    try:
+        return pretrained(module, read_weights(file))
+    except InputError as error:
+        raise InputError(f"--weights {file}: {error}") from error
+    except ValueError as error:
+        raise InputError(
+            f"--weights {file} cannot be read ({error}): give a safetensors or an npz file of "
+            "weights"
+        ) from error
+
+
+def _check_expression(option: str, text: str) -> None:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise InputError(
+            f"{option} {text!r:.80} is no regular expression ({error}): expected one, such as "
+            '"qkv|up"'
+        ) from error

@@ -1,0 +1,189 @@
+"""Weights that others have trained, by the names of our modules.
+
+Vision transformers (`vit.ViT`) are read by the names of timm
+(https://github.com/huggingface/pytorch-image-models) and of Hugging Face's transformers
+(https://github.com/huggingface/transformers).
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from flax import linen as nn
+
+from jaxfl.core.errors import InputError, check, warn
+from jaxfl.core.options import checked
+from jaxfl.models.vit import ViT
+
+OURS = "params/"  # before the names of a module's own parameters
+
+# Patterns of names, and what they are called in `vit.ViT`.
+TIMM_VIT = {
+    r"cls_token": "class",
+    r"pos_embed": "position",
+    r"patch_embed\.proj": "patches",
+    r"blocks\.(\d+)\.attn\.qkv": r"block\1/qkv",
+    r"blocks\.(\d+)\.attn\.proj": r"block\1/out",
+    r"blocks\.(\d+)\.mlp\.fc1": r"block\1/up",
+    r"blocks\.(\d+)\.mlp\.fc2": r"block\1/down",
+    r"blocks\.(\d+)\.(norm[12])": r"block\1/\2",
+    r"norm": "norm",
+    r"head": "head",
+}
+HUGGING_FACE_VIT = {
+    r"embeddings\.cls_token": "class",
+    r"embeddings\.position_embeddings": "position",
+    r"embeddings\.patch_embeddings\.projection": "patches",
+    r"encoder\.layer\.(\d+)\.attention\.attention\.(query|key|value)": r"block\1/\2",
+    r"encoder\.layer\.(\d+)\.attention\.output\.dense": r"block\1/out",
+    r"encoder\.layer\.(\d+)\.intermediate\.dense": r"block\1/up",
+    r"encoder\.layer\.(\d+)\.output\.dense": r"block\1/down",
+    r"encoder\.layer\.(\d+)\.layernorm_before": r"block\1/norm1",
+    r"encoder\.layer\.(\d+)\.layernorm_after": r"block\1/norm2",
+    r"layernorm": "norm",
+    r"classifier": "head",
+}
+# What the names of whole models have in front, and what no part of our modules is.
+FRONTS = ("vit.", "model.")
+LEFT_OUT = ("pooler.", "pre_logits.")
+
+
+class Pretrained(NamedTuple):
+    """A module and weights for it."""
+
+    # with the sizes that the weights have
+    module: nn.Module
+    # by the paths of the module's parameters; without the head if it has other outputs
+    weights: dict[str, np.ndarray]
+
+
+@checked
+def pretrained(module: nn.Module, arrays: Mapping[str, np.ndarray]) -> Pretrained:
+    """The module with weights of a file, such as `jaxfl.freeze` takes.
+
+    A vision transformer takes from them the side of its patches, and the side to which it resizes
+    images. Which values of pixels they expect, their authors say.
+
+    Args:
+      module: a flax module. Of a `ViT` the names may be those of timm or of Hugging Face.
+      arrays: by their names; of any module, by the paths of its parameters, as in
+        {"params/Dense_0/kernel": array}.
+
+    Raises:
+      InputError: the names are others, an array is missing, or the sizes do not fit.
+
+    Example:
+      >>> arrays = {"params/Dense_0/kernel": np.zeros((4, 3)), "params/Dense_0/bias": np.zeros(3)}
+      >>> sorted(pretrained(jaxfl.models.linear(3), arrays).weights)
+      ['params/Dense_0/bias', 'params/Dense_0/kernel']
+    """
+    if all(name.startswith(OURS) for name in arrays):
+        return Pretrained(module, dict(arrays))
+    if not isinstance(module, ViT):
+        raise InputError(
+            f"the weights are called {_some(arrays)}: expected the paths of the model's "
+            'parameters, such as "params/Dense_0/kernel", or a vision transformer and the names '
+            "of timm or Hugging Face"
+        )
+    return of_vit(module, arrays)
+
+
+def of_vit(module: ViT, arrays: Mapping[str, np.ndarray]) -> Pretrained:
+    """A vision transformer with the weights that timm or Hugging Face call otherwise.
+
+    Args:
+      module: a vision transformer.
+      arrays: by their names there.
+
+    Raises:
+      InputError: as `pretrained`.
+    """
+    by_name = _without_fronts(arrays)
+    table = TIMM_VIT if "cls_token" in by_name else HUGGING_FACE_VIT
+    named = _named(by_name, table)
+    for path in ("class", "position", "patches/weight", "norm/weight"):
+        check(path in named, f"the weights of a vision transformer lack {path}: {_some(arrays)}")
+    if table is HUGGING_FACE_VIT:
+        named = _joined(named)
+    width, _, patch, _ = named["patches/weight"].shape
+    depth = 1 + max(int(number) for number in re.findall(r"block(\d+)/", " ".join(named)))
+    check(
+        (width, depth) == (module.width, module.depth),
+        f"the weights are of {depth} blocks of width {width}, and the model has {module.depth} of "
+        f"width {module.width}: choose the model whose weights they are",
+    )
+    tokens = named["position"].shape[1] - 1
+    side = math.isqrt(tokens)
+    check(
+        side * side == tokens,
+        f"the weights have positions for {tokens} patches, which are no square: a distilled model "
+        "has a token more, which vit lacks",
+    )
+    # A convolution of whole patches is a product with their pixels, row by row, channels last.
+    kernel = named.pop("patches/weight").transpose(2, 3, 1, 0).reshape(-1, width)
+    weights = {f"{OURS}patches/kernel": kernel}
+    for path, array in named.items():
+        layer, _, kind = path.rpartition("/")
+        if kind == "weight":
+            is_norm = layer.rpartition("/")[2].startswith("norm")
+            path, array = (f"{layer}/scale", array) if is_norm else (f"{layer}/kernel", array.T)
+        weights[OURS + path] = array
+    head = weights.get(f"{OURS}head/bias")
+    if head is None or head.shape != (module.outputs,):
+        if head is not None:
+            warn(
+                f"the weights' head has {head.size} outputs, and the model {module.outputs}: it "
+                "begins anew"
+            )
+        weights = {path: array for path, array in weights.items() if "/head/" not in path}
+    return Pretrained(module.clone(patch=patch, side=side * patch), weights)
+
+
+def _without_fronts(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays without what all names have in front, and without what is no part of a ViT."""
+    by_name = {}
+    for name, array in arrays.items():
+        front = next((front for front in FRONTS if name.startswith(front)), "")
+        name = name.removeprefix(front)
+        if not name.startswith(LEFT_OUT):
+            by_name[name] = array
+    return by_name
+
+
+def _named(by_name: Mapping[str, np.ndarray], table: Mapping[str, str]) -> dict[str, np.ndarray]:
+    """The arrays by the names of a table, with /weight or /bias where a layer has both."""
+    named = {}
+    for name, array in by_name.items():
+        for pattern, ours in table.items():
+            match = re.fullmatch(rf"{pattern}(?:\.(?P<kind>weight|bias))?", name)
+            if match:
+                kind = match["kind"]
+                named[match.expand(ours) + (f"/{kind}" if kind else "")] = array
+                break
+        else:
+            raise InputError(
+                f"the weight {name!r:.80} is of no part of a vision transformer: expected the "
+                "names of timm or Hugging Face"
+            )
+    return named
+
+
+def _joined(named: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays with queries, keys and values as one layer."""
+    joined = {}
+    for path, array in named.items():
+        match = re.fullmatch(r"(block\d+)/(query|key|value)/(weight|bias)", path)
+        if not match:
+            joined[path] = array
+        elif match[2] == "query":
+            each = [f"{match[1]}/{part}/{match[3]}" for part in ("query", "key", "value")]
+            check(all(one in named for one in each), f"the weights lack one of {', '.join(each)}")
+            joined[f"{match[1]}/qkv/{match[3]}"] = np.concatenate([named[one] for one in each])
+    return joined
+
+
+def _some(arrays: Mapping[str, np.ndarray]) -> str:
+    names = ", ".join(f"{name:.60}" for name in list(arrays)[:3])
+    return f"{names or 'nothing'}{', ...' if len(arrays) > 3 else ''}"
