@@ -101,16 +101,28 @@ def lora_functions(model: Lora, plain: Functions, example: jax.ShapeDtypeStruct)
         for number, (path, (inputs, outputs, dtype)) in enumerate(layers.items()):
             a = jax.random.normal(jax.random.fold_in(key, number), (inputs, model.rank), dtype)
             b = jnp.zeros((model.rank, outputs), dtype)
-            adapters[path] = {"a": a / np.sqrt(inputs), "b": b}
+            *outside, name = path.split("/")
+            place = adapters
+            for one in outside:
+                place = place.setdefault(one, {})
+            place[name] = {"a": a / np.sqrt(inputs), "b": b}
         return {**plain.init(base_key, x), LORA: adapters}
 
     @contextmanager
     def with_adapters(params: Params) -> Iterator[Params]:
         base = {name: params[name] for name in params if name != LORA}
-        with nn.intercept_methods(_adding(params[LORA], factor)):
+        by_path = {path: _at(params[LORA], path) for path in layers}
+        with nn.intercept_methods(_adding(by_path, factor)):
             yield base
 
     return through(plain, init, with_adapters)
+
+
+def _at(tree: dict, path: str) -> dict[str, Array]:
+    """What a nested dictionary has at a path."""
+    for name in path.split("/"):
+        tree = tree[name]
+    return tree
 
 
 def _layers(

@@ -181,7 +181,7 @@ class ModelOptions:
     lora_layers: Annotated[str, Needs(lora=GIVEN, why="the rank of the adapters")] = ""
     """a regular expression that finds the layers with adapters by their paths, such as qkv; all but
     the head if not given"""
-    trained: Annotated[str, Needs(weights=GIVEN, why="the others")] = ""
+    trained: Annotated[str, Needs(weights=GIVEN, why="of which it names some")] = ""
     """a regular expression that finds the parameters of --weights that are trained by their paths,
     beside the adapters; the head if not given"""
 

@@ -11,7 +11,7 @@ import numpy as np
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import InputError, check
 from jaxfl.core.ragged import is_ragged
-from jaxfl.core.types import Algorithm, Dataset, Federation, Params
+from jaxfl.core.types import Algorithm, Dataset, Federation, Params, Task
 from jaxfl.data.table.schema import Schema
 from jaxfl.experiment.config import Config, load_config, resolve
 from jaxfl.experiment.session.calibration import (
@@ -24,7 +24,7 @@ from jaxfl.experiment.session.clients import Data, gather
 from jaxfl.experiment.session.examples import Examples, check_data, examples_of
 from jaxfl.experiment.session.make_task import make_task
 from jaxfl.experiment.session.model_inputs import check_inputs, check_weights, schema_of, source_of
-from jaxfl.experiment.session.models import Models, read_models, snapshots
+from jaxfl.experiment.session.models import Models, in_form, read_models, snapshots
 from jaxfl.experiment.session.seeds import seeds_of
 from jaxfl.experiment.store.files import read_arrays
 from jaxfl.experiment.store.finished import numbers_of
@@ -201,6 +201,7 @@ class FinishedRun:
         place = self._place(self.client_id(client), seed, fold)
         x = check_inputs(x, self._inputs)
         model = jax.tree.map(lambda leaf: leaf[place], self._models(which))
+        model = in_form(model, jax.eval_shape(self._task.problem.init, jax.random.key(0)))
         if self._algorithm.recall is not None:
             model = self._algorithm.recall(model, self._examples(place))
         return np.asarray(self._apply(model, x))
@@ -385,10 +386,13 @@ class FinishedRun:
         return inputs
 
     @cached_property
-    def _algorithm(self) -> Algorithm:
+    def _task(self) -> Task:
         check_weights(self.directory, self.config)
-        task = make_task(self.config, source_of(self._inputs))
-        return ALGORITHMS[self.config.algorithm](task, **self.config.hyper)
+        return make_task(self.config, source_of(self._inputs))
+
+    @cached_property
+    def _algorithm(self) -> Algorithm:
+        return ALGORITHMS[self.config.algorithm](self._task, **self.config.hyper)
 
     @cached_property
     def _apply(self):

@@ -18,7 +18,7 @@ from jaxfl.experiment.store.weights_file import read_weights
 from jaxfl.models import MODELS
 from jaxfl.models.pretrained import Pretrained, pretrained
 from jaxfl.training.any_model import AnyModel, functions_of
-from jaxfl.training.frozen import freeze
+from jaxfl.training.frozen import Frozen, freeze
 from jaxfl.training.lora import LORA, lora
 
 
@@ -89,7 +89,7 @@ def sizes_of(options: ModelOptions, source: Source) -> Sizes:
 
     model = make_model(options, source)
     trained = size(model)
-    whole = size(model.model) if options.weights is not None else trained
+    whole = size(model.model) if isinstance(model, Frozen) else trained
     return Sizes(trained, whole - trained)
 
 

@@ -186,6 +186,28 @@ def read_models(directory: Path, which: Models) -> Params:
     return _read(file, which)
 
 
+def in_form(model: Params, like: Params) -> Params:
+    """A model of nested dictionaries, as files have it, in the form of another with the same paths.
+
+    Such a form may have lists, or None in the place of frozen parameters. A model with other paths
+    stays as it is.
+
+    Args:
+      model: one model.
+      like: of the form, with the shapes of its leaves.
+
+    Example:
+      >>> in_form({"0": {"w": 1.0}, "1": {"w": 2.0}}, [{"w": 0.0, "b": None}, {"w": 0.0}])
+      [{'w': 1.0, 'b': None}, {'w': 2.0}]
+    """
+    arrays = {tree.path(keys): leaf for keys, leaf in jax.tree_util.tree_leaves_with_path(model)}
+    leaves, structure = jax.tree_util.tree_flatten_with_path(like)
+    paths = [tree.path(keys) for keys, _ in leaves]
+    if set(paths) != set(arrays):
+        return model
+    return jax.tree_util.tree_unflatten(structure, [arrays[path] for path in paths])
+
+
 def _read(file: Path, which: str) -> Params:
     """The models under a name in a file.
 

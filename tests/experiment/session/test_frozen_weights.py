@@ -1,0 +1,188 @@
+"""Runs on frozen weights of a file, with adapters: what is trained, sent, kept and predicted."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxfl
+from jaxfl.cli import main
+from jaxfl.core import tree
+from jaxfl.core.errors import InputError
+from jaxfl.experiment import Config, build, execute, gather, resolve
+from jaxfl.models import MODELS
+from jaxfl.models.vit import ViT
+
+WIDTH, RANK = 12, 2
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """`vit_tiny` with two blocks of width 12."""
+    monkeypatch.setitem(MODELS, "vit_tiny", lambda outputs: ViT(outputs, WIDTH, 2, 3))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("frozen")
+    params = ViT(7, WIDTH, 2, 3).init(jax.random.key(5), jnp.zeros((1, 8, 8, 1)))
+    leaves = jax.tree_util.tree_leaves_with_path(params)
+    # Large enough for predictions that differ; without a head, which begins anew.
+    arrays = {tree.path(keys): 2 * np.asarray(leaf) for keys, leaf in leaves}
+    body = {path: array for path, array in arrays.items() if "/head/" not in path}
+    np.savez(folder / "weights.npz", **body)
+    return folder
+
+
+def config_in(folder, **changes):
+    options = {
+        "algorithm": "pfedgraph",
+        "dataset": "digits",
+        "model": "vit_tiny",
+        "weights": str(folder / "weights.npz"),
+        "lora": RANK,
+        "lora_layers": "qkv",
+        "clients": 5,
+        "max_examples": 20,
+        "rounds": 2,
+        "local_steps": 2,
+        "batch_size": 4,
+        "score_after": "none",
+        "devices": 1,
+    }
+    return Config(**(options | changes))
+
+
+def test_adapters_and_the_head_alone_are_trained_sent_and_kept(folder):
+    summary = execute(config_in(folder), folder / "run")
+    # At qkv of two blocks: A [12, 2] and B [2, 36]; and a head of ten classes.
+    trained = 2 * (WIDTH * RANK + RANK * 3 * WIDTH) + 10 * (WIDTH + 1)
+    assert summary["up"] == trained * 5 * 2
+    with np.load(folder / "run" / "models.npz", allow_pickle=False) as models:
+        shapes = {name: models[name].shape for name in models if name.startswith("last/")}
+    assert shapes == {
+        "last/params/head/bias": (5, 10),
+        "last/params/head/kernel": (5, WIDTH, 10),
+        **{
+            f"last/lora/block{number}/qkv/{name}": (5, *shape)
+            for number in range(2)
+            for name, shape in {"a": (WIDTH, RANK), "b": (RANK, 3 * WIDTH)}.items()
+        },
+    }
+
+
+def test_a_run_predicts_as_the_module_with_its_weights_and_products_of_adapters(folder):
+    """The layers with adapters have the kernel W + A B, in a module without adapters."""
+    directory = folder / "predicts"
+    execute(config_in(folder), directory)
+    run = jaxfl.load(directory)
+    source = jaxfl.data.load("digits")
+    x = source.x_test[:6]
+    with np.load(folder / "weights.npz", allow_pickle=False) as arrays:
+        weights = dict(arrays)
+    with np.load(directory / "models.npz", allow_pickle=False) as arrays:
+        own = {name.removeprefix("last/"): arrays[name][3] for name in arrays if "last/" in name}
+    for number in range(2):
+        path = f"block{number}/qkv"
+        product = own[f"lora/{path}/a"] @ own[f"lora/{path}/b"]
+        weights[f"params/{path}/kernel"] = weights[f"params/{path}/kernel"] + product
+    weights |= {path: own[path] for path in ("params/head/kernel", "params/head/bias")}
+    module = ViT(10, WIDTH, 2, 3)
+    like = jax.eval_shape(module.init, jax.random.key(0), jnp.zeros((1, 8, 8, 1)))
+    params = jax.tree_util.tree_map_with_path(lambda keys, _: weights[tree.path(keys)], like)
+    logits = module.apply(params, (jnp.asarray(x, jnp.float32) - source.shift) / source.scale)
+    expected = jax.nn.softmax(logits)
+    np.testing.assert_allclose(run.predict(3, x, proba=True), expected, atol=1e-5)
+
+
+def test_without_adapters_the_head_alone_is_trained(folder):
+    built = built_of(config_in(folder, lora=None, lora_layers=""))
+    model = built.task.problem.init(jax.random.key(0))
+    paths = [tree.path(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(model)]
+    assert paths == ["params/head/bias", "params/head/kernel"]
+
+
+def test_named_parameters_are_trained_in_place_of_the_head_and_begin_with_their_weights(folder):
+    built = built_of(config_in(folder, lora=None, lora_layers="", trained="norm/|head"))
+    model = built.task.problem.init(jax.random.key(0))
+    with np.load(folder / "weights.npz", allow_pickle=False) as arrays:
+        np.testing.assert_array_equal(model["params"]["norm"]["scale"], arrays["params/norm/scale"])
+    assert model["params"]["block0"]["norm1"]["scale"] is None
+
+
+def test_in_bfloat16_frozen_weights_take_half_the_memory(folder):
+    built = built_of(config_in(folder, compute="bfloat16"))
+    model = built.task.problem.init(jax.random.key(0))
+    program = jax.make_jaxpr(built.task.problem.apply)(model, jnp.zeros((1, 8, 8, 1)))
+    kinds = {str(x.dtype) for x in program.consts if hasattr(x, "size") and x.size > WIDTH}
+    assert kinds == {"bfloat16"}
+
+
+def built_of(config):
+    resolved = resolve(config)
+    return build(resolved, gather(resolved))
+
+
+def test_without_its_weights_a_run_does_not_predict(folder, tmp_path):
+    weights = tmp_path / "weights.npz"
+    weights.write_bytes((folder / "weights.npz").read_bytes())
+    execute(config_in(folder, weights=str(weights), rounds=1), tmp_path / "run")
+    x = jaxfl.data.load("digits").x_test[:2]
+    with np.load(folder / "weights.npz", allow_pickle=False) as arrays:
+        np.savez(weights, **{name: arrays[name] + 1 for name in arrays})
+    with pytest.raises(InputError, match="is not what it was in the run"):
+        jaxfl.load(tmp_path / "run").predict(0, x)
+    weights.unlink()
+    with pytest.raises(InputError, match=r"No such file or directory\): restore"):
+        jaxfl.load(tmp_path / "run").predict(0, x)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"weights": "no.npz"}, r"no\.npz cannot be read \(No such file"),
+        ({"model": "mlp"}, "no dense layer matches 'qkv'|the weights lack|the weights have"),
+        ({"lora_layers": "("}, r"--lora-layers '\(' is no regular expression"),
+        ({"lora": None, "lora_layers": "", "trained": "*"}, r"--trained '\*' is no regular"),
+        ({"trained": "nothing", "lora": None, "lora_layers": ""}, "no parameter matches"),
+        ({"lora": 50}, "rank 50, and the layer block0/qkv has 12 inputs"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_a_line_and_nothing_is_written(
+    folder, tmp_path, changes, message
+):
+    config = dataclasses.replace(config_in(folder), **changes)
+    with pytest.raises(InputError, match=message) as error:
+        execute(config, tmp_path / "run")
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--lora", "4"], "--lora is given without --weights"),
+        (["--weights", "w.npz", "--lora-layers", "qkv"], "--lora-layers is given without --lora"),
+        (["--trained", "head"], "--trained is given without --weights"),
+        (["--weights", "w.npz", "--lora", "0"], "--lora is 0|lora is 0"),
+    ],
+)
+def test_options_that_need_others_say_so(words, message, capsys):
+    assert main(["run", "fedavg", "--dataset", "digits", *words]) == 2
+    text = " ".join(capsys.readouterr().err.split())
+    assert any(one in text for one in message.split("|")), text
+
+
+def test_describe_says_how_many_floats_are_trained_and_frozen(folder, capsys):
+    words = ["--model", "vit_tiny", "--weights", str(folder / "weights.npz"), "--lora", str(RANK)]
+    words += ["--lora-layers", "qkv"]
+    assert main(["describe", "--dataset", "digits", *words]) == 0
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    with np.load(folder / "weights.npz", allow_pickle=False) as arrays:
+        frozen = sum(arrays[name].size for name in arrays)
+    assert "vit_tiny, 322 floats that are trained" in shown
+    assert f"{frozen:,} that are frozen" in shown
+    assert main(["describe", "--dataset", "digits"]) == 0
+    assert "mlp, 4,522 floats" in " ".join(capsys.readouterr().out.split())
