@@ -1,0 +1,119 @@
+"""The contract of `test_contract` on models of other kinds: of nnx, and frozen with adapters."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from toys import SIZES, close, deployed, equal, half, jit, once, opposite_groups, pick, run
+
+import jaxfl
+from jaxfl.core import tree
+from jaxfl.core.types import Cohort, State
+from jaxfl.models import mlp
+from jaxfl.simulation import checkpoint
+from jaxfl.training.nnx_model import from_nnx
+
+C = len(SIZES)
+OPTIONS = {"steps": 5, "batch_size": 8, "optimizer": jaxfl.sgd(0.1)}
+
+
+class Perceptron(nnx.Module):
+    """A body of 8 and a head, as `toys.shallow` has them."""
+
+    def __init__(self, rngs):
+        self.body = nnx.Linear(8, 8, rngs=rngs)
+        self.out = nnx.Linear(8, 2, rngs=rngs)
+
+    def __call__(self, x):
+        return self.out(nnx.relu(self.body(x)))
+
+
+@functools.cache
+def task_of(kind):
+    if kind == "nnx":
+        model = from_nnx(Perceptron, head="out")
+    else:
+        module = mlp(2, hidden=(8,))
+        weights = module.init(jax.random.key(9), jnp.zeros((1, 8)))
+        model = jaxfl.freeze(jaxfl.lora(module, 1, "Dense_0"), weights, "^lora|Dense_1")
+    return jaxfl.classification(model, jnp.zeros(8), **OPTIONS)
+
+
+@functools.cache
+def made(factory, kind):
+    return factory(task_of(kind))
+
+
+@once
+def uneven():
+    return opposite_groups(sizes=SIZES)
+
+
+def cohort_of(data, ids):
+    return Cohort(ids, pick(data.train, ids), pick(data.val, ids))
+
+
+KINDS = pytest.mark.parametrize("kind", ["nnx", "frozen"])
+
+
+@pytest.mark.long
+@KINDS
+def test_a_round_keeps_shapes_and_holds_no_frozen_weight(factory, kind):
+    algorithm, data = made(factory, kind), uneven()
+    state = jax.eval_shape(algorithm.init, jax.random.key(0), data.train)
+    cohort = cohort_of(data, np.arange(C))
+    after, info = jax.eval_shape(algorithm.round, jax.random.key(0), state, cohort)
+    assert jax.tree.structure(after) == jax.tree.structure(state)
+    for old, new in zip(jax.tree.leaves(state), jax.tree.leaves(after), strict=True):
+        assert (new.shape, new.dtype) == (old.shape, old.dtype)
+    models = jax.eval_shape(algorithm.models, state, cohort)
+    assert jax.tree.structure(info.trained) == jax.tree.structure(models)
+    if kind == "frozen":
+        leaves = jax.tree_util.tree_leaves_with_path((state, models))
+        assert not [tree.path(keys) for keys, _ in leaves if "params/Dense_0" in tree.path(keys)]
+
+
+@pytest.mark.long
+@KINDS
+def test_relabelling_clients_relabels_the_result(factory, kind):
+    algorithm, data = made(factory, kind), uneven()
+    state, _, _ = run(algorithm, data, 1)
+    order = np.array([3, 0, 5, 1, 4, 2])
+    step = jit(algorithm.round)
+    key = jax.random.key(7)
+    plain, info = step(key, state, cohort_of(data, np.arange(C)))
+    moved, moved_info = step(
+        key, State(pick(state.clients, order), state.server), cohort_of(data, order)
+    )
+    close(moved.clients, pick(plain.clients, order))
+    close(moved.server, plain.server)
+    close(moved_info.weights, jax.tree.map(lambda w: w[order][:, order], info.weights))
+
+
+@pytest.mark.long
+@KINDS
+def test_two_rounds_are_one_restored_and_one_more(factory, kind, tmp_path):
+    algorithm, data = made(factory, kind), uneven()
+    whole, _, _ = run(algorithm, data, 2, participation=half(C))
+    state, _, _ = run(algorithm, data, 1, participation=half(C))
+    checkpoint.save(tmp_path / "one", 1, state)
+    like = jax.eval_shape(algorithm.init, jax.random.key(0), data.train)
+    number, restored = checkpoint.restore(tmp_path / "one", like)
+    state, _, _ = run(algorithm, data, 1, participation=half(C), state=restored, start=number)
+    equal(state, whole)
+
+
+@pytest.mark.long
+@KINDS
+def test_clients_learn_and_every_number_is_finite(factory, kind):
+    """After ten rounds the loss on the training data of the mean client is lower than at first."""
+    algorithm, data = made(factory, kind), uneven()
+    start = jit(algorithm.init)(jax.random.key(0), data.train)
+    state, info, _ = run(algorithm, data, 10, state=start)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves((state, info)))
+    models = deployed(algorithm, state, C, data)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(models))
+    assert info.loss[-1].mean() < info.loss[0].mean()
