@@ -122,6 +122,7 @@ OPEN = {  # what the server learns beside, by default hyper-parameters
         "cobo",
         "learned_graph",  # clients choose a mixture by their validation losses
         "fedcollab",  # coalitions follow discriminators of the examples, without noise
+        "pooled",  # one place has all examples
     },
     "example": {
         "apfl",  # trains with a share of the models that plain gradients have found
@@ -140,6 +141,7 @@ OPEN = {  # what the server learns beside, by default hyper-parameters
         "learned_graph",
         "fedcollab",
         "pfedgat",  # sends plain gradients of validation losses
+        "pooled",
     },
 }
 
