@@ -130,6 +130,7 @@ def test_trust_finds_opposite_groups(options):
 
 
 def test_options_of_another_comparison_are_refused():
-    for option in ({"parts": True}, {"similarity": "delta"}):
-        with pytest.raises(InputError, match="choose by=weights"):
-            trust(linear(), by="predictions", **option)
+    with pytest.raises(InputError, match="choose by=weights"):
+        trust(linear(), by="predictions", parts=True)
+    with pytest.raises(InputError, match="choose by=weights"):
+        trust(linear(), by="validation", similarity="delta")
