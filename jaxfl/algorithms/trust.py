@@ -174,11 +174,11 @@ def trust(
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
         received, reported = uploads.received, uploads.reported
         delta = similarity == "delta"
-        compared = tree.subtract(received, state.server) if delta else received
+        features = tree.subtract(received, state.server) if delta else received
         if not parts:
-            edges = edges_of(trainable(compared), reported)
+            edges = edges_of(trainable(features), reported)
             return Outcome(state, Down(each=mix(edges.rows, received)), edges.weights)
-        layers = {name: edges_of(part, reported) for name, part in by_layer(compared).items()}
+        layers = {name: edges_of(part, reported) for name, part in by_layer(features).items()}
         mixtures = mix_layers({name: edges.rows for name, edges in layers.items()}, received)
         weights = {name: edges.weights for name, edges in layers.items()}
         return Outcome(state, Down(each=mixtures), weights)
