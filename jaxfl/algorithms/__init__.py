@@ -71,6 +71,7 @@ from jaxfl.algorithms.push_sum import push_sum
 from jaxfl.algorithms.scaffold import scaffold
 from jaxfl.algorithms.sfl import sfl
 from jaxfl.algorithms.trimmed_mean import trimmed_mean
+from jaxfl.algorithms.trust import trust
 from jaxfl.core.types import AlgorithmFactory
 
 ALGORITHMS: dict[str, AlgorithmFactory] = {
@@ -138,6 +139,7 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         scaffold,
         sfl,
         trimmed_mean,
+        trust,
     )
 }
 

@@ -23,6 +23,7 @@ __all__ = [
 VENUES = {
     "AAAI": ("AAAI Conference on Artificial Intelligence", "booktitle"),
     "AISTATS": ("International Conference on Artificial Intelligence and Statistics", "booktitle"),
+    "COLM": ("Conference on Language Modeling", "booktitle"),
     "CVPR": ("IEEE/CVF Conference on Computer Vision and Pattern Recognition", "booktitle"),
     "ICLR": ("International Conference on Learning Representations", "booktitle"),
     "ICML": ("International Conference on Machine Learning", "booktitle"),

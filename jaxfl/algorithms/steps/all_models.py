@@ -1,4 +1,4 @@
-"""Clients that get all models of a round and mix them themselves: FedFomo, DPFL, MeritFed."""
+"""Clients that get all models of a round and mix them themselves, such as those of FedFomo."""
 
 from collections.abc import Callable
 from typing import NamedTuple

@@ -58,6 +58,25 @@ def by_layer(model: Params) -> dict[str, tuple[Array, ...]]:
     return {name: tuple(leaves) for name, leaves in layers.items()}
 
 
+def mix_layers(rows: dict[str, PyTree], stacked: Params) -> Params:
+    """Mixtures of models with weights of each layer, see `mixing.mix`.
+
+    Args:
+      rows: a matrix for each layer, by the names of `by_layer`.
+      stacked: models [M, ...].
+
+    Example:
+      >>> models = {"a": jnp.array([1.0, 3.0]), "b": jnp.array([1.0, 3.0])}
+      >>> mixtures = mix_layers({"a": jnp.eye(2), "b": jnp.full((2, 2), 0.5)}, models)
+      >>> mixtures["a"].tolist(), mixtures["b"].tolist()
+      ([1.0, 3.0], [2.0, 2.0])
+    """
+    by_leaf = jax.tree_util.tree_map_with_path(
+        lambda keys, leaf: rows[layer_of(tree.path(keys))], stacked
+    )
+    return mix(by_leaf, stacked)
+
+
 class Record(NamedTuple):
     """What the server keeps for each client."""
 
@@ -137,10 +156,7 @@ def learned_mixtures(
         record: Record = state.record
         weights = edge_weights(record.learned, record)
         rows = {name: task.keep_edges(matrix).rows for name, matrix in weights.items()}
-        by_leaf = jax.tree_util.tree_map_with_path(
-            lambda keys, leaf: rows[layer_of(tree.path(keys))], record.received
-        )
-        return Down(each=mix(by_leaf, record.received))
+        return Down(each=mix_layers(rows, record.received))
 
     def client(
         key: PRNGKey, memory: Params, down: Down, cohort: Cohort
