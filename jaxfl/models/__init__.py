@@ -17,6 +17,7 @@ from jaxfl.models.mf import mf
 from jaxfl.models.mlp import mlp
 from jaxfl.models.resnet8 import resnet8
 from jaxfl.models.textcnn import textcnn
+from jaxfl.models.transformer import transformer
 
 MODELS = {
     f.__name__: f
@@ -32,6 +33,7 @@ MODELS = {
         conv1d,
         lstm,
         textcnn,
+        transformer,
         mf,
     )
 }
@@ -50,4 +52,5 @@ __all__ = [
     "mlp",
     "resnet8",
     "textcnn",
+    "transformer",
 ]

@@ -21,6 +21,7 @@ from jaxfl.data.published.progress import Track, no_progress
 from jaxfl.data.published.ratings import split_ratings
 
 Arrays = dict[str, Any]
+BLANKS = {"\n": "newline", " ": "space"}  # names of what cannot be seen
 
 
 def existing(path: Path) -> Path:
@@ -216,7 +217,12 @@ def read_heart_disease(folder: Path, track: Track = no_progress) -> Arrays:
 
 
 def read_shakespeare(
-    folder: Path, track: Track = no_progress, *, length: int = 80, examples: int = 100_000
+    folder: Path,
+    track: Track = no_progress,
+    *,
+    length: int = 80,
+    examples: int = 100_000,
+    positions: bool = False,
 ) -> Arrays:
     """Tiny Shakespeare: predict a role's next character from the `length` characters before.
 
@@ -225,6 +231,11 @@ def read_shakespeare(
     together. Characters are numbered by their frequency as labels, most frequent first, so labels
     have no gaps; `words` holds the characters in that order. There is no test set: clients are
     tested on their own windows.
+
+    With `positions` each position of a window has the character after it as its label, y
+    [N, length], and windows follow each other, so that a character is predicted once. What is left
+    at the end of a role, fewer than `length` characters, is no window. Roles and labels have names
+    then, `owner_names` and `class_names`.
     """
     text = _read_text(folder / "input.txt")
     speeches: dict[str, list[str]] = {}
@@ -239,30 +250,38 @@ def read_shakespeare(
                 f"{folder / 'input.txt'} does not start with a line 'NAME:': download it again"
             )
         speeches.setdefault(role, []).append(paragraph)
-    texts = ["\n".join(speeches[role]) for role in sorted(speeches)]
-    texts = [speech for speech in texts if len(speech) > length]
+    joined = {role: "\n".join(speeches[role]) for role in sorted(speeches)}
+    joined = {role: speech for role, speech in joined.items() if len(speech) > length}
+    texts = list(joined.values())
     check(
         bool(texts),
         f"no role in {folder / 'input.txt'} says more than {length} characters: download it again",
     )
 
-    # Windows of `length` characters, and the character after each as its label.
+    # Windows of `length` characters, and the character after each, or after each of its positions.
     stride = max(1, round(sum(len(speech) - length for speech in texts) / examples))
+    first, stride = (1, length) if positions else (length, stride)
     cuts = [
         (i, start)
         for i, speech in enumerate(texts)
         for start in range(0, len(speech) - length, stride)
     ]
-    frequency = Counter(texts[i][start + length] for i, start in cuts)
+    frequency = Counter("".join(texts[i][start + first : start + length + 1] for i, start in cuts))
     characters = sorted(set("".join(texts)), key=lambda c: (-frequency[c], c))
     ids = {character: i for i, character in enumerate(characters)}
     sequences = [np.array([ids[c] for c in speech], np.int32) for speech in texts]
-    return {
+    labels = np.stack([sequences[i][start + first : start + length + 1] for i, start in cuts])
+    labels = labels if positions else labels[:, 0]
+    arrays = {
         "x_train": np.stack([sequences[i][start : start + length] for i, start in cuts]),
-        "y_train": np.array([sequences[i][start + length] for i, start in cuts], np.int32),
+        "y_train": labels,
         "x_test": np.zeros((0, length), np.int32),
-        "y_test": np.zeros(0, np.int32),
+        "y_test": labels[:0],
         "vocabulary": np.array([len(characters)]),
         "words": np.array(characters),
         "owners": np.array([i for i, _ in cuts], np.int32),
     }
+    if positions:
+        names = [BLANKS.get(c, c) for c in characters[: len(frequency)]]
+        arrays |= {"owner_names": np.array(list(joined)), "class_names": np.array(names)}
+    return arrays

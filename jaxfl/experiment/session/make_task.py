@@ -1,5 +1,6 @@
 """The task of a run: the model on the data, how clients train it, what happens to their uploads."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -67,10 +68,15 @@ def make_optimizer(setting: Setting) -> Optimizer:
 
 
 def make_model(name: str, source: Source) -> nn.Module:
-    """The model by name, for the targets of the data and the names that it embeds."""
-    names: dict[str, Any] = {"vocabulary": source.vocabulary} if source.vocabulary else {}
+    """The model by name, for the targets of the data and the names that it embeds.
+
+    A model that takes `positions` is told whether each position of an example has a label.
+    """
     make: Callable[..., nn.Module] = MODELS[name]
-    return make(source.outputs, **names)
+    options: dict[str, Any] = {"vocabulary": source.vocabulary} if source.vocabulary else {}
+    if source.each_position and "positions" in inspect.signature(make).parameters:
+        options["positions"] = True
+    return make(source.outputs, **options)
 
 
 def links(setting: Setting) -> list[Uplink]:
