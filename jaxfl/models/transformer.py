@@ -179,6 +179,4 @@ def transformer(
         f"a tied head has an output for each of {vocabulary[0]} ids, and the targets have "
         f"{outputs}: leave out tied",
     )
-    return Transformer(
-        outputs, vocabulary[0], positions, width, depth, heads, length, tied, remat
-    )
+    return Transformer(outputs, vocabulary[0], positions, width, depth, heads, length, tied, remat)

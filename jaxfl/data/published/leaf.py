@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from jaxfl.core.errors import InputError, check, warn
-from jaxfl.data.published.originals import BLANKS, Arrays, existing
+from jaxfl.data.published.characters import each_position, number_characters
+from jaxfl.data.published.originals import Arrays, existing
 from jaxfl.data.published.owners import by_owner, read_json
 from jaxfl.data.published.progress import Track, no_progress
 
@@ -155,18 +156,14 @@ def read_shakespeare(
     Characters have LEAF's numbers, in x and, where all of them occur, in y. Characters that LEAF's
     alphabet lacks, which its scripts take for one, follow with numbers of their own.
 
-    With `positions` each position of a window has the character after it as its label, and of
-    windows that overlap the first one is taken, so that a character is predicted once. Characters
-    that are no label then have the last numbers, and the others the same in x and y.
-
     Args:
       folder: with LEAF's files, see `read_users`.
       track: shows progress.
-      positions: take a label for each position.
+      positions: each position has the character after it as its label, of windows that do not
+        overlap (`characters.each_position`); only characters that occur have numbers.
 
     Returns:
-      x [N, 80], the arrays of `by_owner`, `vocabulary`, and `words`, the characters 0, 1, ...; y is
-      [N], or with `positions` [N, 80].
+      x [N, 80], y [N] or [N, 80], and the other arrays of `characters.number_characters`.
 
     Raises:
       InputError: a file is missing or damaged, or holds other texts.
@@ -177,40 +174,16 @@ def read_shakespeare(
         where = f"{file}, user {user!r:.60},"
         codes = _codes(x, LENGTH, where)
         following = _codes(y, 1, where)[:, 0]
-        if positions:
-            codes, following = _each_position(codes, following)
         others |= {chr(c) for c in np.unique(codes)} | {chr(c) for c in np.unique(following)}
-        parts[user].append((codes, following))
+        windows = each_position(codes, following) if positions else (codes, following)
+        parts[user].append(windows)
     others -= set(ALPHABET)
     if others:
         warn(
-            f"{folder} holds characters that LEAF's alphabet lacks, such as {min(others)!r}: they "
-            f"have the numbers from {len(ALPHABET)} on"
+            f"{folder} holds characters that LEAF's alphabet lacks, such as {min(others)!r}: their "
+            "numbers follow those of LEAF's"
         )
-    characters = ALPHABET + "".join(sorted(others))
-    if positions:
-        present = {chr(c) for pieces in parts.values() for _, y in pieces for c in np.unique(y)}
-        characters = "".join(sorted(characters, key=lambda c: c not in present))
-    ids = np.zeros(1 + max(map(ord, characters)), np.uint8 if len(characters) <= 256 else np.int32)
-    ids[[ord(c) for c in characters]] = np.arange(len(characters))
-    numbered = {user: [(ids[x], ids[y]) for x, y in pieces] for user, pieces in parts.items()}
-    return by_owner(numbered, [BLANKS.get(c, c) for c in characters]) | {
-        "vocabulary": np.array([len(characters)]),
-        "words": np.array(list(characters)),
-    }
-
-
-def _each_position(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The windows [k, length] of n that overlap no earlier one, and the labels of each [k, length].
-
-    A window may continue the one before it, from its second character to its label.
-    """
-    labels = np.concatenate([x[:, 1:], y[:, None]], axis=1)
-    continues = np.r_[False, (x[1:] == labels[:-1]).all(axis=1)]
-    place = np.arange(len(x))
-    begins = np.maximum.accumulate(np.where(continues, 0, place))
-    rows = (place - begins) % x.shape[1] == 0
-    return x[rows], labels[rows]
+    return number_characters(parts, ALPHABET + "".join(sorted(others)))
 
 
 def _codes(texts: list, length: int, where: str) -> np.ndarray:

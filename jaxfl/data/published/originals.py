@@ -21,7 +21,6 @@ from jaxfl.data.published.progress import Track, no_progress
 from jaxfl.data.published.ratings import split_ratings
 
 Arrays = dict[str, Any]
-BLANKS = {"\n": "newline", " ": "space"}  # names of what cannot be seen
 
 
 def existing(path: Path) -> Path:
@@ -217,12 +216,7 @@ def read_heart_disease(folder: Path, track: Track = no_progress) -> Arrays:
 
 
 def read_shakespeare(
-    folder: Path,
-    track: Track = no_progress,
-    *,
-    length: int = 80,
-    examples: int = 100_000,
-    positions: bool = False,
+    folder: Path, track: Track = no_progress, *, length: int = 80, examples: int = 100_000
 ) -> Arrays:
     """Tiny Shakespeare: predict a role's next character from the `length` characters before.
 
@@ -231,11 +225,43 @@ def read_shakespeare(
     together. Characters are numbered by their frequency as labels, most frequent first, so labels
     have no gaps; `words` holds the characters in that order. There is no test set: clients are
     tested on their own windows.
+    """
+    texts = list(read_speeches(folder, track, length).values())
 
-    With `positions` each position of a window has the character after it as its label, y
-    [N, length], and windows follow each other, so that a character is predicted once. What is left
-    at the end of a role, fewer than `length` characters, is no window. Roles and labels have names
-    then, `owner_names` and `class_names`.
+    # Windows of `length` characters, and the character after each as its label.
+    stride = max(1, round(sum(len(speech) - length for speech in texts) / examples))
+    cuts = [
+        (i, start)
+        for i, speech in enumerate(texts)
+        for start in range(0, len(speech) - length, stride)
+    ]
+    frequency = Counter(texts[i][start + length] for i, start in cuts)
+    characters = sorted(set("".join(texts)), key=lambda c: (-frequency[c], c))
+    ids = {character: i for i, character in enumerate(characters)}
+    sequences = [np.array([ids[c] for c in speech], np.int32) for speech in texts]
+    return {
+        "x_train": np.stack([sequences[i][start : start + length] for i, start in cuts]),
+        "y_train": np.array([sequences[i][start + length] for i, start in cuts], np.int32),
+        "x_test": np.zeros((0, length), np.int32),
+        "y_test": np.zeros(0, np.int32),
+        "vocabulary": np.array([len(characters)]),
+        "words": np.array(characters),
+        "owners": np.array([i for i, _ in cuts], np.int32),
+    }
+
+
+def read_speeches(folder: Path, track: Track, length: int) -> dict[str, str]:
+    """Tiny Shakespeare: what each role says that says more than `length` characters, by its name.
+
+    A line `NAME:` at the start of a paragraph begins a speech; a role's speeches are joined.
+
+    Args:
+      folder: with `input.txt`.
+      track: shows progress.
+      length: in characters.
+
+    Raises:
+      InputError: the file is missing or damaged, or no role says as much.
     """
     text = _read_text(folder / "input.txt")
     speeches: dict[str, list[str]] = {}
@@ -252,36 +278,8 @@ def read_shakespeare(
         speeches.setdefault(role, []).append(paragraph)
     joined = {role: "\n".join(speeches[role]) for role in sorted(speeches)}
     joined = {role: speech for role, speech in joined.items() if len(speech) > length}
-    texts = list(joined.values())
     check(
-        bool(texts),
+        bool(joined),
         f"no role in {folder / 'input.txt'} says more than {length} characters: download it again",
     )
-
-    # Windows of `length` characters, and the character after each, or after each of its positions.
-    stride = max(1, round(sum(len(speech) - length for speech in texts) / examples))
-    first, stride = (1, length) if positions else (length, stride)
-    cuts = [
-        (i, start)
-        for i, speech in enumerate(texts)
-        for start in range(0, len(speech) - length, stride)
-    ]
-    frequency = Counter("".join(texts[i][start + first : start + length + 1] for i, start in cuts))
-    characters = sorted(set("".join(texts)), key=lambda c: (-frequency[c], c))
-    ids = {character: i for i, character in enumerate(characters)}
-    sequences = [np.array([ids[c] for c in speech], np.int32) for speech in texts]
-    labels = np.stack([sequences[i][start + first : start + length + 1] for i, start in cuts])
-    labels = labels if positions else labels[:, 0]
-    arrays = {
-        "x_train": np.stack([sequences[i][start : start + length] for i, start in cuts]),
-        "y_train": labels,
-        "x_test": np.zeros((0, length), np.int32),
-        "y_test": labels[:0],
-        "vocabulary": np.array([len(characters)]),
-        "words": np.array(characters),
-        "owners": np.array([i for i, _ in cuts], np.int32),
-    }
-    if positions:
-        names = [BLANKS.get(c, c) for c in characters[: len(frequency)]]
-        arrays |= {"owner_names": np.array(list(joined)), "class_names": np.array(names)}
-    return arrays
+    return joined

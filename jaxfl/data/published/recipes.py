@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jaxfl.core.errors import check
-from jaxfl.data.published import domains, faces, images, leaf, originals, sensors
+from jaxfl.data.published import characters, domains, faces, images, leaf, originals, sensors
 from jaxfl.data.published.originals import Arrays
 
 IDX_FILES = (
@@ -143,10 +143,10 @@ RECIPES = {
         tfds=False,
     ),
     "shakespeare/next": Recipe(
-        "the next character at each of 80 positions, of Shakespeare's roles, about 13,000 windows",
+        "the next character at each of 80 positions, of Shakespeare's roles, 12,695 windows",
         "tinyshakespeare",
         ("input.txt",),
-        partial(originals.read_shakespeare, positions=True),
+        characters.read_shakespeare_next,
         tfds=False,
     ),
     "leaf_shakespeare": Recipe(
