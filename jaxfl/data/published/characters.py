@@ -40,7 +40,7 @@ def number_characters(
     pairs = [pair for pieces in parts.values() for pair in pieces]
     if any(y.ndim == 2 for _, y in pairs):
         inputs, labels = (
-            {chr(code) for one in each for code in np.unique(one)} for each in zip(*pairs)
+            {chr(code) for pair in pairs for code in np.unique(pair[side])} for side in (0, 1)
         )
         present = [c for c in characters if c in labels]
         characters = "".join(present + [c for c in characters if c in inputs - labels])
