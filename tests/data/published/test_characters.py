@@ -1,7 +1,8 @@
 """Windows with the next character as the label of each position, by role."""
 
+import json
+
 import numpy as np
-from test_leaf import write
 
 from jaxfl.data import load
 from jaxfl.data.published.characters import read_shakespeare_next
@@ -51,18 +52,21 @@ def test_of_leaf_s_windows_those_that_follow_each_other_are_taken(tmp_path):
     rng = np.random.default_rng(0)
     speech = "".join(rng.choice(list("abcd efg"), 400))
     other = "".join(rng.choice(list("abcdefgh"), 110)) + "Q"
-    users = {}
-    for name, text in {"HAMLET": speech, "YORICK": other}.items():
-        users[name] = ([text[i : i + 80] for i in range(len(text) - 80)], list(text[80:]))
     # LEAF's training and test part of a role are two runs of windows.
-    first, second = (
-        [part[cut] for part in users["HAMLET"]] for cut in (slice(0, 170), slice(250, 320))
-    )
-    write(
-        tmp_path / "leaf_shakespeare" / "train" / "x.json",
-        {"HAMLET": first, "YORICK": users["YORICK"]},
-    )
-    write(tmp_path / "leaf_shakespeare" / "test" / "x.json", {"HAMLET": second})
+    parts = {
+        "train": {"HAMLET": (speech, range(170)), "YORICK": (other, range(31))},
+        "test": {"HAMLET": (speech, range(250, 320))},
+    }
+    for part, users in parts.items():
+        data = {
+            user: {"x": [text[i : i + 80] for i in rows], "y": [text[i + 80] for i in rows]}
+            for user, (text, rows) in users.items()
+        }
+        counts = [len(rows) for _, rows in users.values()]
+        content = {"users": list(users), "num_samples": counts, "user_data": data}
+        file = tmp_path / "leaf_shakespeare" / part / "x.json"
+        file.parent.mkdir(parents=True)
+        file.write_text(json.dumps(content))
     prepare("leaf_shakespeare/next", tmp_path)
     source = load("leaf_shakespeare/next", tmp_path)
     with np.load(tmp_path / "leaf_shakespeare-next.npz") as npz:
