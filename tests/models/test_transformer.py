@@ -126,7 +126,9 @@ def test_a_tied_model_has_no_head_and_its_features_are_of_each_position():
     features = problem.features(params, jnp.asarray(IDS))
     assert features.shape == (3, LENGTH, WIDTH)
     np.testing.assert_allclose(
-        dense(np.asarray(features), params["params"]["head"]), model.apply(params, IDS), atol=1e-4
+        dense(np.asarray(features), params["params"]["head"]),
+        jax.jit(model.apply)(params, IDS),
+        atol=1e-4,
     )
     assert jaxfl.classification(small(tied=True)[0], example, scale=None).problem.head is None
 
@@ -149,9 +151,9 @@ def test_options_that_do_not_fit_are_one_line(options, message):
 def test_an_lstm_of_positions_gives_what_it_gives_of_each_beginning(vocabulary):
     x = 1 + IDS % (VOCABULARY - 1) if vocabulary else RNG.normal(size=(3, LENGTH, 2))
     model, last = (lstm(4, vocabulary, 3, 5, 2, positions=each) for each in (True, False))
-    params = last.init(jax.random.key(0), x)
-    logits = model.apply(params, x)
+    params = jax.jit(last.init)(jax.random.key(0), x)
+    logits = jax.jit(model.apply)(params, x)
     assert logits.shape == (3, LENGTH, 4)
     for step in range(LENGTH):
-        expected = last.apply(params, x[:, : step + 1])
+        expected = jax.jit(last.apply)(params, x[:, : step + 1])
         np.testing.assert_allclose(logits[:, step], expected, atol=1e-6)
