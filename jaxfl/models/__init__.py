@@ -17,6 +17,7 @@ from jaxfl.models.mf import mf
 from jaxfl.models.mlp import mlp
 from jaxfl.models.resnet8 import resnet8
 from jaxfl.models.textcnn import textcnn
+from jaxfl.models.transformer import transformer
 from jaxfl.models.vit import vit_tiny
 
 MODELS = {
@@ -33,6 +34,7 @@ MODELS = {
         conv1d,
         lstm,
         textcnn,
+        transformer,
         mf,
         vit_tiny,
     )
@@ -52,5 +54,6 @@ __all__ = [
     "mlp",
     "resnet8",
     "textcnn",
+    "transformer",
     "vit_tiny",
 ]

@@ -20,12 +20,16 @@ class LSTM(nn.Module):
     width: int
     hidden: int
     layers: int
+    positions: bool = False
 
     head = "head"
 
     @nn.compact
     def __call__(self, x, *, until_head: bool = False):
-        """[B, steps, channel], or ids of words or characters [B, steps] -> [B, classes]."""
+        """[B, steps, channel], or ids of words or characters [B, steps] -> [B, classes].
+
+        With `positions` [B, steps, classes].
+        """
         ends = None
         if self.words is None:
             check(
@@ -46,11 +50,15 @@ class LSTM(nn.Module):
         for _ in range(self.layers):
             # `RNN` gives the last carry too, if it is asked to.
             x = cast(jax.Array, nn.RNN(nn.OptimizedLSTMCell(self.hidden))(x))
-        x = x[:, -1] if ends is None else x[jnp.arange(len(x)), ends]
+        if not self.positions:
+            x = x[:, -1] if ends is None else x[jnp.arange(len(x)), ends]
         return x if until_head else nn.Dense(self.classes, name=self.head)(x)
 
     def features(self, x):
-        """[B, steps, channel] or ids [B, steps] -> what enters the last layer [B, d]."""
+        """[B, steps, channel] or ids [B, steps] -> what enters the last layer, [B, d].
+
+        With `positions` [B, steps, d].
+        """
         return self(x, until_head=True)
 
 
@@ -60,10 +68,12 @@ def lstm(
     width: int = 8,
     hidden: int = 64,
     layers: int = 1,
+    positions: bool = False,
 ) -> nn.Module:
     """An LSTM of 64 units over a series or a text; logits from the last step of its own.
 
-    The last step of a text is that of its last id other than 0, which fills up shorter texts.
+    The last step of a text is that of its last id other than 0, which fills up shorter texts. With
+    `positions` the logits are those of each step.
 
     A layer of h units on c channels has 4 h (c + h + 1) parameters. With `width=8, hidden=256,
     layers=2` it is the model of LEAF's Shakespeare (https://arxiv.org/abs/1812.01097) on ids of
@@ -77,6 +87,7 @@ def lstm(
       width: of an id's embedding.
       hidden: units of a layer.
       layers: one after another.
+      positions: give logits of each step, for data with a label for each.
 
     Example:
       >>> series = jnp.zeros((2, 128, 9))
@@ -89,4 +100,4 @@ def lstm(
         "and items",
     )
     words = None if vocabulary is None else vocabulary[0]
-    return LSTM(classes, words, width, hidden, layers)
+    return LSTM(classes, words, width, hidden, layers, positions)

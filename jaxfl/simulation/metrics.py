@@ -111,6 +111,7 @@ METRICS: dict[str, Metric] = {
         **SHARE,
     ),
     "log_loss": Metric("log loss", score_functions.log_loss, "lower", "labels"),
+    "perplexity": Metric("perplexity", score_functions.perplexity, "lower", "labels"),
     "brier": Metric("Brier score", score_functions.brier, "lower", "labels"),
     "ece": Metric("ECE", score_functions.ece, "lower", "labels"),
     # Stored as minus the mean squared error.

@@ -249,6 +249,16 @@ def log_loss(predictions: Logits, y: Labels, weight: Weight) -> Number:
     return _mean(_or_worst(losses), weight)
 
 
+def perplexity(predictions: Logits, y: Labels, weight: Weight) -> Number:
+    """The exponential of the log loss: among so many equally likely labels a model would guess.
+
+    Example:
+      >>> perplexity(jnp.zeros((1, 8)), jnp.array([3]), jnp.ones(1)).item()
+      8.0
+    """
+    return jnp.exp(log_loss(predictions, y, weight))
+
+
 @each_label
 def brier(predictions: Logits, y: Labels, weight: Weight) -> Number:
     """Brier's score: the mean squared error of the probabilities.

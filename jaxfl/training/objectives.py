@@ -190,7 +190,8 @@ def cross_entropy(
         y.ndim < 2 or not jnp.issubdtype(y.dtype, jnp.integer) or y.shape == logits.shape[:-1],
         f"the examples have labels for positions {y.shape[1:]}, and the model's outputs for "
         f"a batch have shape {logits.shape}: expected a model that gives logits "
-        f"{(*y.shape, 'classes')}, such as a module of your own (--plugin FILE --model NAME)",
+        f"{(*y.shape, 'classes')}, such as transformer for texts, lstm, or a module of your own "
+        "(--plugin FILE --model NAME)",
     )
     check(
         jnp.issubdtype(y.dtype, jnp.integer) and y.ndim == logits.ndim - 1,

@@ -15,7 +15,7 @@ from jaxfl.models import MODELS, conv1d, fedavg_cnn, lstm, mf, textcnn
 WORDS = jnp.zeros(20, jnp.int32)
 PAIR = jnp.zeros(2, jnp.int32)
 SERIES = jnp.zeros((20, 3))
-EXAMPLES = {"textcnn": WORDS, "mf": PAIR, "conv1d": SERIES, "lstm": SERIES}
+EXAMPLES = {"textcnn": WORDS, "transformer": WORDS, "mf": PAIR, "conv1d": SERIES, "lstm": SERIES}
 
 
 def image(size, channels):
@@ -65,7 +65,7 @@ def test_each_model_names_its_head(name):
     assert [int(leaf) for leaf in tree.select(numbered, model.head)] == np.flatnonzero(
         depends
     ).tolist()
-    task = jaxfl.classification(model, example, scale=None if name == "textcnn" else 1.0)
+    task = jaxfl.classification(model, example, scale=None if example is WORDS else 1.0)
     assert task.problem.head == model.head
     # The features of the model are the input of its last layer.
     params = jax.jit(task.problem.init)(jax.random.key(0))
@@ -203,6 +203,7 @@ def test_mf_learns_ratings_that_factorise():
         ("textcnn", jnp.zeros(20), "textcnn takes integer word ids"),
         ("textcnn", jnp.zeros(4, jnp.int32), "textcnn takes 5 words or more, not 4"),
         ("mf", jnp.zeros(3, jnp.int32), "mf takes integer pairs"),
+        ("transformer", jnp.zeros(20), "transformer takes integer ids"),
         ("conv1d", jnp.zeros((8, 8, 1)), "conv1d takes series"),
         ("conv1d", jnp.zeros((3, 1)), "conv1d takes series of 4 steps or more, not 3"),
         ("lstm", jnp.zeros(5), "lstm takes series"),

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.stats import gmean
 from sklearn import calibration
 from sklearn import metrics as sklearn
 
@@ -99,6 +100,7 @@ REFERENCES = {
     ),
     "balanced_accuracy": lambda classes: of_label(sklearn.balanced_accuracy_score),
     "log_loss": lambda classes: log_loss,
+    "perplexity": lambda classes: lambda *arguments: np.exp(log_loss(*arguments)),
     "brier": lambda classes: brier,
     "ece": lambda classes: calibration_error,
 }
@@ -211,7 +213,13 @@ def test_what_is_not_defined_is_nan_and_not_a_number():
 def test_models_that_have_diverged_have_the_worst_value_there_is(classes, fault):
     _, y, weight = map(jnp.asarray, labelled(0, classes, "weighted"))
     diverged = jnp.full((N, classes), fault)
-    worst = {"log_loss": np.inf, "brier": 1 if classes == 2 else 2, "ece": 1, "auc": 0}
+    worst = {
+        "log_loss": np.inf,
+        "perplexity": np.inf,
+        "brier": 1 if classes == 2 else 2,
+        "ece": 1,
+        "auc": 0,
+    }
     for name, value in worst.items():
         assert METRICS[name].score(diverged, y, weight) == pytest.approx(value, rel=1e-6)
     numbers = jnp.full((N, 1), np.nan)
@@ -289,6 +297,8 @@ def test_positions_without_a_label_do_not_count(classes):
         "f1": sklearn.f1_score(flat[1], labels, average=average, **options),
         "balanced_accuracy": sklearn.balanced_accuracy_score(flat[1], labels, **options),
         "log_loss": sklearn.log_loss(flat[1], chances, **options),
+        # The geometric mean of one over the probability of the label, by weights.
+        "perplexity": gmean(1 / chances[np.arange(len(flat[1])), flat[1]], weights=flat[2]),
     }
     for name, value in expected.items():
         score = METRICS[name].score(*map(jnp.asarray, folded))

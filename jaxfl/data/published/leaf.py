@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from jaxfl.core.errors import InputError, check, warn
+from jaxfl.data.published.characters import each_position, number_characters
 from jaxfl.data.published.originals import Arrays, existing
 from jaxfl.data.published.owners import by_owner, read_json
 from jaxfl.data.published.progress import Track, no_progress
@@ -25,7 +26,6 @@ LENGTH = 80  # characters of a window
 ALPHABET = (
     "\n !\"&'(),-.0123456789:;>?" + string.ascii_uppercase + "[]" + string.ascii_lowercase + "}"
 )
-BLANKS = {"\n": "newline", " ": "space"}  # names of what cannot be seen
 
 
 def read_users(folder: Path, track: Track = no_progress) -> Iterator[tuple[Path, str, Any, Any]]:
@@ -148,7 +148,9 @@ def read_femnist(folder: Path, track: Track = no_progress) -> Arrays:
     return by_owner(parts, CHARACTERS)
 
 
-def read_shakespeare(folder: Path, track: Track = no_progress) -> Arrays:
+def read_shakespeare(
+    folder: Path, track: Track = no_progress, *, positions: bool = False
+) -> Arrays:
     """Shakespeare: the next character of 80, whose owners are the roles of the plays.
 
     Characters have LEAF's numbers, in x and, where all of them occur, in y. Characters that LEAF's
@@ -157,9 +159,11 @@ def read_shakespeare(folder: Path, track: Track = no_progress) -> Arrays:
     Args:
       folder: with LEAF's files, see `read_users`.
       track: shows progress.
+      positions: each position has the character after it as its label, of windows that do not
+        overlap (`characters.each_position`); only characters that occur have numbers.
 
     Returns:
-      x [N, 80], the arrays of `by_owner`, `vocabulary`, and `words`, the characters 0, 1, ...
+      x [N, 80], y [N] or [N, 80], and the other arrays of `characters.number_characters`.
 
     Raises:
       InputError: a file is missing or damaged, or holds other texts.
@@ -171,21 +175,15 @@ def read_shakespeare(folder: Path, track: Track = no_progress) -> Arrays:
         codes = _codes(x, LENGTH, where)
         following = _codes(y, 1, where)[:, 0]
         others |= {chr(c) for c in np.unique(codes)} | {chr(c) for c in np.unique(following)}
-        parts[user].append((codes, following))
+        windows = each_position(codes, following) if positions else (codes, following)
+        parts[user].append(windows)
     others -= set(ALPHABET)
     if others:
         warn(
-            f"{folder} holds characters that LEAF's alphabet lacks, such as {min(others)!r}: they "
-            f"have the numbers from {len(ALPHABET)} on"
+            f"{folder} holds characters that LEAF's alphabet lacks, such as {min(others)!r}: their "
+            "numbers follow those of LEAF's"
         )
-    characters = ALPHABET + "".join(sorted(others))
-    ids = np.zeros(1 + max(map(ord, characters)), np.uint8 if len(characters) <= 256 else np.int32)
-    ids[[ord(c) for c in characters]] = np.arange(len(characters))
-    numbered = {user: [(ids[x], ids[y]) for x, y in pieces] for user, pieces in parts.items()}
-    return by_owner(numbered, [BLANKS.get(c, c) for c in characters]) | {
-        "vocabulary": np.array([len(characters)]),
-        "words": np.array(list(characters)),
-    }
+    return number_characters(parts, ALPHABET + "".join(sorted(others)))
 
 
 def _codes(texts: list, length: int, where: str) -> np.ndarray:

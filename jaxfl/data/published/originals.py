@@ -226,25 +226,7 @@ def read_shakespeare(
     have no gaps; `words` holds the characters in that order. There is no test set: clients are
     tested on their own windows.
     """
-    text = _read_text(folder / "input.txt")
-    speeches: dict[str, list[str]] = {}
-    role = None
-    for paragraph in track(text.strip().split("\n\n"), "reading input.txt", None):
-        first, _, rest = paragraph.strip("\n").partition("\n")
-        if first.endswith(":"):
-            role = first[:-1]
-            paragraph = rest
-        if role is None:
-            raise InputError(
-                f"{folder / 'input.txt'} does not start with a line 'NAME:': download it again"
-            )
-        speeches.setdefault(role, []).append(paragraph)
-    texts = ["\n".join(speeches[role]) for role in sorted(speeches)]
-    texts = [speech for speech in texts if len(speech) > length]
-    check(
-        bool(texts),
-        f"no role in {folder / 'input.txt'} says more than {length} characters: download it again",
-    )
+    texts = list(read_speeches(folder, track, length).values())
 
     # Windows of `length` characters, and the character after each as its label.
     stride = max(1, round(sum(len(speech) - length for speech in texts) / examples))
@@ -266,3 +248,38 @@ def read_shakespeare(
         "words": np.array(characters),
         "owners": np.array([i for i, _ in cuts], np.int32),
     }
+
+
+def read_speeches(folder: Path, track: Track, length: int) -> dict[str, str]:
+    """Tiny Shakespeare: what each role says that says more than `length` characters, by its name.
+
+    A line `NAME:` at the start of a paragraph begins a speech; a role's speeches are joined.
+
+    Args:
+      folder: with `input.txt`.
+      track: shows progress.
+      length: in characters.
+
+    Raises:
+      InputError: the file is missing or damaged, or no role says as much.
+    """
+    text = _read_text(folder / "input.txt")
+    speeches: dict[str, list[str]] = {}
+    role = None
+    for paragraph in track(text.strip().split("\n\n"), "reading input.txt", None):
+        first, _, rest = paragraph.strip("\n").partition("\n")
+        if first.endswith(":"):
+            role = first[:-1]
+            paragraph = rest
+        if role is None:
+            raise InputError(
+                f"{folder / 'input.txt'} does not start with a line 'NAME:': download it again"
+            )
+        speeches.setdefault(role, []).append(paragraph)
+    joined = {role: "\n".join(speeches[role]) for role in sorted(speeches)}
+    joined = {role: speech for role, speech in joined.items() if len(speech) > length}
+    check(
+        bool(joined),
+        f"no role in {folder / 'input.txt'} says more than {length} characters: download it again",
+    )
+    return joined

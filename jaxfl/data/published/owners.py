@@ -21,7 +21,8 @@ def by_owner(
     are numbered without gaps; `class_names` says what they are.
 
     Args:
-      parts: x [n, *feature] and y [n] of each owner, in pieces.
+      parts: x [n, *feature] and y [n], or labels of positions [n, *positions], of each owner, in
+        pieces.
       classes: names of the labels 0, 1, ...
 
     Returns:
@@ -48,7 +49,7 @@ def by_owner(
     )
     return {
         "x_train": np.concatenate([x for name in names for x, _ in parts[name]]),
-        "y_train": y.astype(np.int32),
+        "y_train": y.reshape(labels.shape).astype(np.int32),
         "owners": np.repeat(np.arange(len(names), dtype=np.int32), sizes),
         "owner_names": np.array(names, str),
         "class_names": np.array([classes[int(label)] for label in present], str),

@@ -40,8 +40,8 @@ def prepare(
     Texts: x int32 [N, length] word ids, y int32, `vocabulary` [1] and the `words` with ids from
     2 on. Ratings: x int32 [N, 2] (user, item), y float32, `vocabulary` [2], `owners` int32 [N].
     Shakespeare: x int32 [N, 80], y int32, `vocabulary`, `words` (characters with ids from 0 on),
-    `owners`, and no test examples. Data of persons, roles and domains: `owners`, `owner_names` and
-    `class_names`, and no test examples.
+    `owners`, and no test examples; `shakespeare/next` has y int32 [N, 80] with the ids of x. Data
+    of persons, roles and domains: `owners`, `owner_names` and `class_names`, and no test examples.
 
     Args:
       name: of `RECIPES`, or of another set for image or text classification in TensorFlow

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jaxfl.core.errors import check
-from jaxfl.data.published import domains, faces, images, leaf, originals, sensors
+from jaxfl.data.published import characters, domains, faces, images, leaf, originals, sensors
 from jaxfl.data.published.originals import Arrays
 
 IDX_FILES = (
@@ -142,11 +142,26 @@ RECIPES = {
         originals.read_shakespeare,
         tfds=False,
     ),
+    "shakespeare/next": Recipe(
+        "the next character at each of 80 positions, of Shakespeare's roles, 12,695 windows",
+        "tinyshakespeare",
+        ("input.txt",),
+        characters.read_shakespeare_next,
+        tfds=False,
+    ),
     "leaf_shakespeare": Recipe(
         "LEAF: next characters of Shakespeare's roles, 4,226,158 windows of 80",
         "leaf_shakespeare",
         leaf.FILES,
         leaf.read_shakespeare,
+        any_of=True,
+        tfds=False,
+    ),
+    "leaf_shakespeare/next": Recipe(
+        "LEAF: the next character at each of 80 positions, of Shakespeare's roles",
+        "leaf_shakespeare",
+        leaf.FILES,
+        partial(leaf.read_shakespeare, positions=True),
         any_of=True,
         tfds=False,
     ),

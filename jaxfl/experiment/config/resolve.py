@@ -139,7 +139,8 @@ def _training_defaults(source: Source) -> dict[str, Any]:
 
 def _model(source: Source) -> str:
     if source.vocabulary:
-        return "textcnn" if len(source.vocabulary) == 1 else "mf"
+        of_texts = "transformer" if source.each_position else "textcnn"
+        return of_texts if len(source.vocabulary) == 1 else "mf"
     image = source.x_train.ndim == 4 and min(source.x_train.shape[1:3]) >= 16
     if image:
         return "lenet"

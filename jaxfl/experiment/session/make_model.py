@@ -1,5 +1,6 @@
 """The model of a run by its options, with adapters and with frozen weights of a file."""
 
+import inspect
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,8 @@ from jaxfl.training.lora import LORA, lora
 def make_model(options: ModelOptions, source: Source, dtype: str | None = None) -> AnyModel:
     """The model by name, for the targets of the data and the names that it embeds.
 
+    A model that takes `positions` is told whether each position of an example has a label.
+
     Args:
       options: complete options of the model.
       source: the data set.
@@ -35,8 +38,10 @@ def make_model(options: ModelOptions, source: Source, dtype: str | None = None) 
         is none.
     """
     make: Callable[..., nn.Module] = MODELS[value_of(options.model)]
-    names: dict[str, Any] = {"vocabulary": source.vocabulary} if source.vocabulary else {}
-    module = make(source.outputs, **names)
+    known: dict[str, Any] = {"vocabulary": source.vocabulary} if source.vocabulary else {}
+    if source.each_position and "positions" in inspect.signature(make).parameters:
+        known["positions"] = True
+    module = make(source.outputs, **known)
     if options.weights is None:
         return module
     module, weights = _read(Path(options.weights), module)

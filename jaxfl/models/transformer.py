@@ -1,0 +1,182 @@
+"""A decoder of causal self-attention as GPT-2's (Radford et al., 2019).
+
+https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf
+"""
+
+import jax.numpy as jnp
+from flax import linen as nn
+from jax.nn import initializers
+from jaxtyping import Array, Float
+
+from jaxfl.core.errors import check
+
+# GPT-2's, of weights and of the number that is added to a variance.
+SPREAD = 0.02
+EPSILON = 1e-5
+
+
+class Block(nn.Module):
+    """Causal self-attention and two dense layers, each on normalised inputs and added to them."""
+
+    heads: int
+    # of the weights that add to the inputs
+    spread: float
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "b n width"]) -> Float[Array, "b n width"]:
+        """[B, n, width] -> [B, n, width]."""
+        width = x.shape[-1]
+        inner = initializers.normal(SPREAD)
+        outer = initializers.normal(self.spread)
+        y = nn.LayerNorm(EPSILON, name="norm1")(x)
+        y = attention(nn.Dense(3 * width, kernel_init=inner, name="qkv")(y), self.heads)
+        x += nn.Dense(width, kernel_init=outer, name="out")(y)
+        y = nn.LayerNorm(EPSILON, name="norm2")(x)
+        y = nn.gelu(nn.Dense(4 * width, kernel_init=inner, name="up")(y))
+        return x + nn.Dense(width, kernel_init=outer, name="down")(y)
+
+
+def attention(qkv: Float[Array, "b n k"], heads: int) -> Float[Array, "b n width"]:
+    """Causal self-attention: each position takes a mean of the values of those up to it.
+
+    Source: Vaswani et al., Attention Is All You Need, NeurIPS 2017, equation 1 and section 3.2.3,
+    https://arxiv.org/abs/1706.03762.
+
+    Args:
+      qkv: queries, keys and values [B, n, 3 * width], each of all heads one after the other.
+      heads: by which width can be divided.
+
+    Example:
+      >>> qkv = jnp.zeros((1, 3, 3)).at[:, :, 2].set(jnp.array([[3.0, 5.0, 7.0]]))
+      >>> attention(qkv, heads=1)[0, :, 0].tolist()  # of equal weights
+      [3.0, 4.0, 5.0]
+    """
+    batch, length, size = qkv.shape
+    parts = qkv.reshape(batch, length, 3, heads, size // (3 * heads))
+    query, key, value = parts[:, :, 0], parts[:, :, 1], parts[:, :, 2]
+    scores = jnp.einsum("bihd,bjhd->bhij", query, key) / query.shape[-1] ** 0.5
+    past = jnp.tril(jnp.ones((length, length), bool))[None, None]
+    # A softmax is of float32 at least.
+    scores = jnp.where(past, scores, -jnp.inf).astype(jnp.promote_types(qkv.dtype, jnp.float32))
+    weights = nn.softmax(scores).astype(qkv.dtype)
+    return jnp.einsum("bhij,bjhd->bihd", weights, value).reshape(batch, length, -1)
+
+
+class Transformer(nn.Module):
+    """Embeddings of ids and of positions, blocks, and one dense layer on normalised outputs."""
+
+    outputs: int
+    words: int
+    positions: bool
+    width: int
+    depth: int
+    heads: int
+    length: int | None
+    tied: bool
+    remat: bool
+
+    @property
+    def head(self) -> str | None:
+        """The head; None if it is the embedding of the ids."""
+        return None if self.tied else "head"
+
+    @nn.compact
+    def __call__(self, x, *, until_head: bool = False):
+        """Ids [B, n] -> [B, outputs], or with `positions` [B, n, outputs]."""
+        check(
+            x.ndim == 2 and jnp.issubdtype(x.dtype, jnp.integer),
+            f"transformer takes integer ids [length], not {x.dtype} of shape {x.shape[1:]}: "
+            "choose another model",
+        )
+        length = x.shape[1]
+        rows = length if self.length is None else self.length
+        check(
+            length <= rows,
+            f"transformer has positions for {rows} ids, and an example has {length}: raise its "
+            "length, or cut the examples",
+        )
+        normal = initializers.normal(SPREAD)
+        token = nn.Embed(self.words, self.width, embedding_init=normal, name="token")
+        position = nn.Embed(rows, self.width, embedding_init=normal, name="position")
+        x = token(x) + position(jnp.arange(length))[None]
+        block = nn.remat(Block) if self.remat else Block
+        for number in range(self.depth):
+            # Two layers of each block add to the same sum, whose spread is to be the same.
+            spread = SPREAD / (2 * self.depth) ** 0.5
+            x = block(self.heads, spread, name=f"block{number}")(x)
+        x = nn.LayerNorm(EPSILON, name="norm")(x)
+        x = x if self.positions else x[:, -1]
+        if until_head:
+            return x
+        if self.tied:
+            return token.attend(x)
+        return nn.Dense(self.outputs, kernel_init=normal, name="head")(x)
+
+    def features(self, x):
+        """Ids [B, n] -> what enters the last layer, [B, width] or [B, n, width]."""
+        return self(x, until_head=True)
+
+
+def transformer(
+    outputs: int,
+    vocabulary: tuple[int, ...] = (10_000,),
+    positions: bool = False,
+    width: int = 128,
+    depth: int = 4,
+    heads: int = 4,
+    length: int | None = None,
+    tied: bool = False,
+    remat: bool = False,
+) -> nn.Module:
+    """A decoder as GPT-2's, of 4 blocks of width 128: logits of the last position, or of each one.
+
+    A block is causal self-attention of `heads` heads and two dense layers with tanh-GELU, the first
+    of 4 x `width`; a LayerNorm is before each of the two, and one before the head. So the logits of
+    a position depend on the ids up to it alone. V ids of texts of n have (V + n) width parameters,
+    a block 12 width^2 + 13 width. With `width=768, depth=12, heads=12, length=1024, tied=True` it
+    is the smallest GPT-2.
+
+    Source: Radford et al., Language Models are Unsupervised Multitask Learners, 2019, section 2.3.
+
+    Differs: there is no dropout, and without `tied` the head has weights and a bias of its own.
+
+    Args:
+      outputs: logits of a position.
+      vocabulary: (number of ids,).
+      positions: give logits of each position, for data with a label for each.
+      width: of the embedding of an id.
+      depth: blocks, one after another.
+      heads: of attention, by which `width` can be divided.
+      length: rows of the table of positions, of which the first n are used. None: the length of the
+        example that the model is made for.
+      tied: the head is the embedding of the ids, without a bias; methods that need a head refuse
+        such a model.
+      remat: compute each block again in the backward pass, so that memory holds one block at a
+        time. Results are the same up to rounding.
+
+    Raises:
+      InputError: ids of several kinds, heads that do not divide the width, or a tied head for other
+        outputs than the ids.
+
+    Example:
+      >>> ids = jnp.zeros((2, 80), int)
+      >>> model = transformer(65, vocabulary=(65,), positions=True)
+      >>> jaxfl.tree.size(jax.eval_shape(model.init, jax.random.key(0), ids))
+      820289
+    """
+    check(
+        len(vocabulary) == 1,
+        f"transformer takes ids of one kind, not of {len(vocabulary)}: choose model mf, for users "
+        "and items",
+    )
+    check(
+        width % heads == 0,
+        f"width is {width} and heads is {heads}: expected a width that heads divides, such as "
+        f"{heads * max(1, width // heads)}",
+    )
+    check(
+        not tied or outputs == vocabulary[0],
+        f"a tied head has an output for each of {vocabulary[0]} ids, and the targets have "
+        f"{outputs}: leave out tied",
+    )
+    return Transformer(outputs, vocabulary[0], positions, width, depth, heads, length, tied, remat)
