@@ -46,6 +46,7 @@ def compile_once(tmp_path_factory):
 
 # How many parameters of a test marked `long` there are for one that is quick.
 EVERY = 64
+LONGEST = 1000  # characters of the name of a test
 EMPTY_PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -100,6 +101,11 @@ def pytest_collection_modifyitems(config, items):
     one process: what one of them compiled, the others need not compile again. So do the tests of a
     file that share what a fixture of the file makes.
     """
+    for item in items:
+        if len(item.nodeid) > LONGEST:
+            raise pytest.UsageError(
+                f"{item.nodeid[:80]}... has a name of {len(item.nodeid)} characters: give ids"
+            )
     cases = {}
     for item in items:
         if item.get_closest_marker("long"):

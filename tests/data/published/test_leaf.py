@@ -120,6 +120,7 @@ def test_files_that_do_not_fit_are_one_line(tmp_path, users, changes, message):
         "[" * 200_000,
         "",
     ],
+    ids=["cut", "NaN", "a long number", "deep", "empty"],
 )
 def test_hostile_json_is_one_line(tmp_path, text):
     folder = tmp_path / "femnist" / "all_data"
