@@ -2,12 +2,13 @@
 
 Vision transformers (`vit.ViT`) are read by the names of timm
 (https://github.com/huggingface/pytorch-image-models) and of Hugging Face's transformers
-(https://github.com/huggingface/transformers).
+(https://github.com/huggingface/transformers), decoders (`transformer.Transformer`) by those of
+GPT-2 there.
 """
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from flax import linen as nn
 
 from jaxfl.core.errors import InputError, check, warn
 from jaxfl.core.options import checked
+from jaxfl.models.transformer import Transformer
 from jaxfl.models.vit import ViT
 
 OURS = "params/"  # before the names of a module's own parameters
@@ -45,9 +47,22 @@ HUGGING_FACE_VIT = {
     r"layernorm": "norm",
     r"classifier": "head",
 }
-# What the names of whole models have in front, and what no part of our modules is.
-FRONTS = ("vit.", "model.")
-LEFT_OUT = ("pooler.", "pre_logits.")
+# And in `transformer.Transformer`.
+GPT2 = {
+    r"wte": "token",
+    r"wpe": "position",
+    r"h\.(\d+)\.ln_1": r"block\1/norm1",
+    r"h\.(\d+)\.attn\.c_attn": r"block\1/qkv",
+    r"h\.(\d+)\.attn\.c_proj": r"block\1/out",
+    r"h\.(\d+)\.ln_2": r"block\1/norm2",
+    r"h\.(\d+)\.mlp\.c_fc": r"block\1/up",
+    r"h\.(\d+)\.mlp\.c_proj": r"block\1/down",
+    r"ln_f": "norm",
+}
+# What the names of whole models have in front, and what is no parameter of our modules: a pooling
+# layer, masks of attention, a head that is the embedding.
+FRONTS = ("vit.", "model.", "transformer.")
+LEFT_OUT = re.compile(r"pooler\..*|pre_logits\..*|h\.\d+\.attn\.(masked_)?bias|lm_head\..*")
 
 
 class Pretrained(NamedTuple):
@@ -64,10 +79,12 @@ def pretrained(module: nn.Module, arrays: Mapping[str, np.ndarray]) -> Pretraine
     """The module with weights of a file, such as `jaxfl.freeze` takes.
 
     A vision transformer takes from them the side of its patches, and the side to which it resizes
-    images. Which values of pixels they expect, their authors say.
+    images; a decoder takes the length of its table of positions. Which values of pixels they
+    expect, and how they number words, their authors say.
 
     Args:
-      module: a flax module. Of a `ViT` the names may be those of timm or of Hugging Face.
+      module: a flax module. Of a `ViT` the names may be those of timm or of Hugging Face, of a
+        `Transformer` those of GPT-2.
       arrays: by their names; of any module, by the paths of its parameters, as in
         {"params/Dense_0/kernel": array}.
 
@@ -81,13 +98,15 @@ def pretrained(module: nn.Module, arrays: Mapping[str, np.ndarray]) -> Pretraine
     """
     if all(name.startswith(OURS) for name in arrays):
         return Pretrained(module, dict(arrays))
-    if not isinstance(module, ViT):
-        raise InputError(
-            f"the weights are called {_some(arrays)}: expected the paths of the model's "
-            'parameters, such as "params/Dense_0/kernel", or a vision transformer and the names '
-            "of timm or Hugging Face"
-        )
-    return of_vit(module, arrays)
+    if isinstance(module, ViT):
+        return of_vit(module, arrays)
+    if isinstance(module, Transformer):
+        return of_transformer(module, arrays)
+    raise InputError(
+        f"the weights are called {_some(arrays)}: expected the paths of the model's parameters, "
+        'such as "params/Dense_0/kernel", or a vision transformer or a decoder and the names of '
+        "timm or Hugging Face"
+    )
 
 
 def of_vit(module: ViT, arrays: Mapping[str, np.ndarray]) -> Pretrained:
@@ -99,21 +118,20 @@ def of_vit(module: ViT, arrays: Mapping[str, np.ndarray]) -> Pretrained:
 
     Raises:
       InputError: as `pretrained`.
+
+    Example:
+      >>> of_vit(jaxfl.models.vit_tiny(10), {"cls_token": np.zeros((1, 1, 192))})
+      Traceback (most recent call last):
+      jaxfl.core.errors.InputError: the weights lack position: cls_token
     """
     by_name = _without_fronts(arrays)
     table = TIMM_VIT if "cls_token" in by_name else HUGGING_FACE_VIT
     named = _named(by_name, table)
-    for path in ("class", "position", "patches/weight", "norm/weight"):
-        check(path in named, f"the weights of a vision transformer lack {path}: {_some(arrays)}")
+    _check_parts(named, ("class", "position", "patches/weight", "norm/weight"), arrays)
     if table is HUGGING_FACE_VIT:
         named = _joined(named)
     width, _, patch, _ = named["patches/weight"].shape
-    depth = 1 + max(int(number) for number in re.findall(r"block(\d+)/", " ".join(named)))
-    check(
-        (width, depth) == (module.width, module.depth),
-        f"the weights are of {depth} blocks of width {width}, and the model has {module.depth} of "
-        f"width {module.width}: choose the model whose weights they are",
-    )
+    _check_sizes(module, named, width)
     tokens = named["position"].shape[1] - 1
     side = math.isqrt(tokens)
     check(
@@ -127,8 +145,9 @@ def of_vit(module: ViT, arrays: Mapping[str, np.ndarray]) -> Pretrained:
     for path, array in named.items():
         layer, _, kind = path.rpartition("/")
         if kind == "weight":
-            is_norm = layer.rpartition("/")[2].startswith("norm")
-            path, array = (f"{layer}/scale", array) if is_norm else (f"{layer}/kernel", array.T)
+            path, array = (
+                (f"{layer}/scale", array) if _is_norm(layer) else (f"{layer}/kernel", array.T)
+            )
         weights[OURS + path] = array
     head = weights.get(f"{OURS}head/bias")
     if head is None or head.shape != (module.outputs,):
@@ -141,13 +160,71 @@ def of_vit(module: ViT, arrays: Mapping[str, np.ndarray]) -> Pretrained:
     return Pretrained(module.clone(patch=patch, side=side * patch), weights)
 
 
+def of_transformer(module: Transformer, arrays: Mapping[str, np.ndarray]) -> Pretrained:
+    """A decoder with the weights that GPT-2 has by the names of Hugging Face.
+
+    A head that is not the embedding of the ids begins anew.
+
+    Args:
+      module: a decoder, of the width, the depth and the heads of the weights.
+      arrays: by their names there.
+
+    Raises:
+      InputError: as `pretrained`.
+
+    Example:
+      >>> of_transformer(jaxfl.models.transformer(9, (9,)), {"wte.weight": np.zeros((9, 4))})
+      Traceback (most recent call last):
+      jaxfl.core.errors.InputError: the weights lack position/weight: wte.weight
+    """
+    named = _named(_without_fronts(arrays), GPT2)
+    _check_parts(named, ("token/weight", "position/weight", "norm/weight"), arrays)
+    words, width = named["token/weight"].shape
+    _check_sizes(module, named, width)
+    check(
+        words == module.words,
+        f"the weights embed {words} ids, and the data have {module.words}: number the ids of the "
+        "data as the weights do",
+    )
+    weights = {}
+    for path, array in named.items():
+        layer, _, kind = path.rpartition("/")
+        # Layers are products from the left there, as here.
+        kinds = {"token": "embedding", "position": "embedding"}
+        ours = "scale" if _is_norm(layer) else kinds.get(layer, "kernel")
+        weights[f"{OURS}{layer}/{ours if kind == 'weight' else kind}"] = array
+    return Pretrained(module.clone(length=len(named["position/weight"])), weights)
+
+
+def _is_norm(layer: str) -> bool:
+    return layer.rpartition("/")[2].startswith("norm")
+
+
+def _check_parts(
+    named: Mapping[str, np.ndarray], paths: Sequence[str], arrays: Mapping[str, np.ndarray]
+) -> None:
+    """Checks that parts without which nothing else can be told are there."""
+    for path in paths:
+        check(path in named, f"the weights lack {path}: {_some(arrays)}")
+
+
+def _check_sizes(module: ViT | Transformer, named: Mapping[str, np.ndarray], width: int) -> None:
+    numbers = re.findall(r"block(\d+)/", " ".join(named))
+    depth = 1 + max(map(int, numbers), default=-1)
+    check(
+        (width, depth) == (module.width, module.depth),
+        f"the weights are of {depth} blocks of width {width}, and the model has {module.depth} of "
+        f"width {module.width}: choose the model whose weights they are",
+    )
+
+
 def _without_fronts(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The arrays without what all names have in front, and without what is no part of a ViT."""
+    """The arrays without what names have in front, and without what is no parameter of ours."""
     by_name = {}
     for name, array in arrays.items():
         front = next((front for front in FRONTS if name.startswith(front)), "")
         name = name.removeprefix(front)
-        if not name.startswith(LEFT_OUT):
+        if not LEFT_OUT.fullmatch(name):
             by_name[name] = array
     return by_name
 
@@ -164,8 +241,8 @@ def _named(by_name: Mapping[str, np.ndarray], table: Mapping[str, str]) -> dict[
                 break
         else:
             raise InputError(
-                f"the weight {name!r:.80} is of no part of a vision transformer: expected the "
-                "names of timm or Hugging Face"
+                f"the weight {name!r:.80} is of no part of such a model: expected the names of "
+                "timm or Hugging Face"
             )
     return named
 

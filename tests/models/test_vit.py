@@ -153,7 +153,7 @@ def test_a_head_for_other_classes_begins_anew_and_says_so():
     [
         (lambda w: w | {"blocks.2.norm1.weight": w["norm.weight"]}, "of 3 blocks of width 12"),
         (lambda w: w | {"pos_embed": np.zeros((1, 12, WIDTH))}, "11 patches, which are no square"),
-        (lambda w: w | {"fc.weight": w["norm.weight"]}, "'fc.weight' is of no part of a vision"),
+        (lambda w: w | {"fc.weight": w["norm.weight"]}, "'fc.weight' is of no part of such"),
         (lambda w: {k: x for k, x in w.items() if k != "norm.weight"}, "lack norm/weight"),
     ],
 )
