@@ -48,8 +48,8 @@ def attention(qkv: Float[Array, "b n k"], heads: int) -> Float[Array, "b n width
 
     Example:
       >>> qkv = jnp.zeros((1, 3, 3)).at[:, :, 2].set(jnp.array([[3.0, 5.0, 7.0]]))
-      >>> attention(qkv, heads=1)[0, :, 0].tolist()  # of equal weights
-      [3.0, 4.0, 5.0]
+      >>> print(attention(qkv, heads=1)[0, :, 0].round(3))  # of equal weights
+      [3. 4. 5.]
     """
     batch, length, size = qkv.shape
     parts = qkv.reshape(batch, length, 3, heads, size // (3 * heads))

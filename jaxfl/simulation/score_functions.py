@@ -253,7 +253,7 @@ def perplexity(predictions: Logits, y: Labels, weight: Weight) -> Number:
     """The exponential of the log loss: among so many equally likely labels a model would guess.
 
     Example:
-      >>> perplexity(jnp.zeros((1, 8)), jnp.array([3]), jnp.ones(1)).item()
+      >>> round(perplexity(jnp.zeros((1, 8)), jnp.array([3]), jnp.ones(1)).item(), 3)
       8.0
     """
     return jnp.exp(log_loss(predictions, y, weight))

@@ -180,7 +180,7 @@ def test_a_comparison_of_runs_of_different_lengths(runs, tmp_path):
     assert len({*rounds.values()}) > 1
     cells = table_cells(finished)
     column = cells.titles.index("last round")
-    assert {name: int(row[column]) for name, row in cells.rows} == rounds
+    assert {name: int(row[column]) for name, row in cells.rows if name in rounds} == rounds
     assert rounds["local"] == 12
     graph = arrays(tmp_path / "x/fedavg/graph.npz")
     assert graph["rounds"].tolist() == [rounds["fedavg"]]
