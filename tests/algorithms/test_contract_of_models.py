@@ -27,14 +27,17 @@ class Perceptron(nnx.Module):
         self.body = nnx.Linear(8, 8, rngs=rngs)
         self.out = nnx.Linear(8, 2, rngs=rngs)
 
+    def inside(self, x):
+        return nnx.relu(self.body(x))
+
     def __call__(self, x):
-        return self.out(nnx.relu(self.body(x)))
+        return self.out(self.inside(x))
 
 
 @functools.cache
 def task_of(kind):
     if kind == "nnx":
-        model = from_nnx(Perceptron, head="out")
+        model = from_nnx(Perceptron, features="inside", head="out")
     else:
         module = mlp(2, hidden=(8,))
         weights = module.init(jax.random.key(9), jnp.zeros((1, 8)))
