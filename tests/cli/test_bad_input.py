@@ -376,6 +376,10 @@ NUMBERS = [
         for v in ["nan", "inf", "-1", "0", "1.01", "1e400"]
     ],
     *[
+        ([*RUN, "--lora", value, "--weights", "w.npz"], "expected a whole number from 1 to")
+        for value in ("-1", "0", HUGE)
+    ],
+    *[
         ([*RUN, "--smallest", value], "expected a whole number from 1 to")
         for value in ("-1", "0", HUGE)
     ],
@@ -891,6 +895,7 @@ LONG_NAMES = [
     ([*RUN, "--durations", f"{LONG}.npy"], "expected a .npy file that exists"),
     ([*RUN, "--work-file", f"{LONG}.npy"], "expected a .npy file that exists"),
     ([*RUN, "--init", LONG], "File name too long"),
+    ([*RUN, "--weights", LONG], "File name too long"),
     ([*RUN, "--data-dir", LONG], "does not exist or is not a folder"),
     ([*RUN, "--config", LONG], "as a config (File name too long)"),
     ([*RUN, "--plugin", LONG], "there is no such file"),

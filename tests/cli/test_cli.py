@@ -683,11 +683,12 @@ def test_a_run_that_is_refused_leaves_no_directory():
     assert not list(Path().iterdir())
 
 
-def test_describe_takes_the_options_of_the_data_alone(capsys):
+def test_describe_takes_the_options_of_the_data_and_of_the_model_alone(capsys):
     with pytest.raises(SystemExit):
         main(["describe", "--help"])
     shown = capsys.readouterr().out
     assert "--partition" in shown
     assert "--seed " in shown
-    for option in ("lr", "rounds", "model", "attack", "clip", "devices"):
+    assert "--model " in shown
+    for option in ("lr", "rounds", "attack", "clip", "devices"):
         assert f"--{option} " not in shown
