@@ -12,7 +12,7 @@ from flax import linen as nn
 
 import jaxfl
 from jaxfl.core.ragged import ragged
-from jaxfl.core.types import Cohort, Dataset, Federation, Problem, Task
+from jaxfl.core.types import Cohort, Dataset, Federation, Problem, State, Task
 from jaxfl.models.mlp import mlp
 from jaxfl.simulation import mesh
 from jaxfl.training.gradients import full_gradient, full_loss
@@ -281,6 +281,23 @@ def run(
     else:
         info, ids = jax.tree.map(lambda *x: np.concatenate(x), *mesh.fetch(outputs))
     return state, info, ids
+
+
+def check_relabelling(algorithm, federation, state):
+    """A round of six clients in another order gives what it gives them in the first one."""
+    order = np.array([3, 0, 5, 1, 4, 2])
+    step, key = jit(algorithm.round), jax.random.key(7)
+
+    def cohort_of(ids):
+        return Cohort(ids, pick(federation.train, ids), pick(federation.val, ids))
+
+    plain, info = step(key, state, cohort_of(np.arange(order.size)))
+    moved_state = State(pick(state.clients, order), state.server)
+    moved, moved_info = step(key, moved_state, cohort_of(order))
+    close(moved.clients, pick(plain.clients, order))
+    close(moved.server, plain.server)
+    close(moved_info.loss, info.loss[order])
+    close(moved_info.weights, jax.tree.map(lambda w: w[order][:, order], info.weights))
 
 
 @once

@@ -91,7 +91,6 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
       ('did you mean fed_avg?', '')
       >>> did_you_mean("recal:died", ["recall:CLASS", "auc"])  # the part before the colon
       'did you mean recall:died?'
-
     """
     plain = {_plain(one): one for one in names}
     if _plain(name) in plain:

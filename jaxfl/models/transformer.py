@@ -3,6 +3,7 @@
 https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf
 """
 
+import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax.nn import initializers
@@ -29,37 +30,14 @@ class Block(nn.Module):
         inner = initializers.normal(SPREAD)
         outer = initializers.normal(self.spread)
         y = nn.LayerNorm(EPSILON, name="norm1")(x)
-        y = attention(nn.Dense(3 * width, kernel_init=inner, name="qkv")(y), self.heads)
+        qkv = nn.Dense(3 * width, kernel_init=inner, name="qkv")(y)
+        # Queries, keys and values, each of all heads one after the other.
+        query, key, value = jnp.moveaxis(qkv.reshape(*x.shape[:2], 3, self.heads, -1), 2, 0)
+        y = jax.nn.dot_product_attention(query, key, value, is_causal=True).reshape(x.shape)
         x += nn.Dense(width, kernel_init=outer, name="out")(y)
         y = nn.LayerNorm(EPSILON, name="norm2")(x)
         y = nn.gelu(nn.Dense(4 * width, kernel_init=inner, name="up")(y))
         return x + nn.Dense(width, kernel_init=outer, name="down")(y)
-
-
-def attention(qkv: Float[Array, "b n k"], heads: int) -> Float[Array, "b n width"]:
-    """Causal self-attention: each position takes a mean of the values of those up to it.
-
-    Source: Vaswani et al., Attention Is All You Need, NeurIPS 2017, equation 1 and section 3.2.3,
-    https://arxiv.org/abs/1706.03762.
-
-    Args:
-      qkv: queries, keys and values [B, n, 3 * width], each of all heads one after the other.
-      heads: by which width can be divided.
-
-    Example:
-      >>> qkv = jnp.zeros((1, 3, 3)).at[:, :, 2].set(jnp.array([[3.0, 5.0, 7.0]]))
-      >>> print(attention(qkv, heads=1)[0, :, 0].round(3))  # of equal weights
-      [3. 4. 5.]
-    """
-    batch, length, size = qkv.shape
-    parts = qkv.reshape(batch, length, 3, heads, size // (3 * heads))
-    query, key, value = parts[:, :, 0], parts[:, :, 1], parts[:, :, 2]
-    scores = jnp.einsum("bihd,bjhd->bhij", query, key) / query.shape[-1] ** 0.5
-    past = jnp.tril(jnp.ones((length, length), bool))[None, None]
-    # A softmax is of float32 at least.
-    scores = jnp.where(past, scores, -jnp.inf).astype(jnp.promote_types(qkv.dtype, jnp.float32))
-    weights = nn.softmax(scores).astype(qkv.dtype)
-    return jnp.einsum("bhij,bjhd->bihd", weights, value).reshape(batch, length, -1)
 
 
 class Transformer(nn.Module):

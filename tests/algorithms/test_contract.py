@@ -17,6 +17,7 @@ from lineage import lineages
 from starts import starts_from_server
 from toys import (
     SIZES,
+    check_relabelling,
     close,
     coins,
     deployed,
@@ -46,7 +47,7 @@ from jaxfl.core import tree
 from jaxfl.core.errors import InputError
 from jaxfl.core.facts import facts_of
 from jaxfl.core.streams import Stream
-from jaxfl.core.types import Cohort, Edges, State, take_offer
+from jaxfl.core.types import Cohort, Edges, take_offer
 from jaxfl.simulation import checkpoint, mesh
 from jaxfl.simulation.rounds import cohort_round
 from jaxfl.training.batch_statistics import statistics
@@ -303,18 +304,7 @@ def test_examples_that_are_read_by_row_number_change_no_bit_of_programs_as_shipp
 @pytest.mark.long
 def test_relabelling_clients_relabels_the_result(factory):
     algorithm, data = made(factory, shallow), uneven()
-    state, _, _ = run(algorithm, data, 2)
-    order = np.array([3, 0, 5, 1, 4, 2])
-    step = jit(algorithm.round)
-    key = jax.random.key(7)
-    plain, info = step(key, state, cohort_of(data, np.arange(C)))
-    moved, moved_info = step(
-        key, State(pick(state.clients, order), state.server), cohort_of(data, order)
-    )
-    close(moved.clients, pick(plain.clients, order))
-    close(moved.server, plain.server)
-    close(moved_info.loss, info.loss[order])
-    close(moved_info.weights, jax.tree.map(lambda w: w[order][:, order], info.weights))
+    check_relabelling(algorithm, data, run(algorithm, data, 2)[0])
 
 
 @pytest.mark.long

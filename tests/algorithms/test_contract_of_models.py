@@ -7,11 +7,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from toys import SIZES, close, deployed, equal, half, jit, once, opposite_groups, pick, run
+from toys import (
+    SIZES,
+    check_relabelling,
+    deployed,
+    equal,
+    half,
+    jit,
+    once,
+    opposite_groups,
+    pick,
+    run,
+)
 
 import jaxfl
 from jaxfl.core import tree
-from jaxfl.core.types import Cohort, State
+from jaxfl.core.types import Cohort
 from jaxfl.models import mlp
 from jaxfl.simulation import checkpoint
 from jaxfl.training.nnx_model import from_nnx
@@ -83,17 +94,7 @@ def test_a_round_keeps_shapes_and_holds_no_frozen_weight(factory, kind):
 @KINDS
 def test_relabelling_clients_relabels_the_result(factory, kind):
     algorithm, data = made(factory, kind), uneven()
-    state, _, _ = run(algorithm, data, 1)
-    order = np.array([3, 0, 5, 1, 4, 2])
-    step = jit(algorithm.round)
-    key = jax.random.key(7)
-    plain, info = step(key, state, cohort_of(data, np.arange(C)))
-    moved, moved_info = step(
-        key, State(pick(state.clients, order), state.server), cohort_of(data, order)
-    )
-    close(moved.clients, pick(plain.clients, order))
-    close(moved.server, plain.server)
-    close(moved_info.weights, jax.tree.map(lambda w: w[order][:, order], info.weights))
+    check_relabelling(algorithm, data, run(algorithm, data, 1)[0])
 
 
 @pytest.mark.long

@@ -10,11 +10,10 @@ from jaxfl.cli.options import Compare, Run
 from jaxfl.experiment.config.fields import (
     ClockOptions,
     DataOptions,
-    ModelOptions,
     RunOptions,
-    TrainingOptions,
     UploadOptions,
 )
+from jaxfl.experiment.config.training_fields import ModelOptions, TrainingOptions
 
 
 def help_of(command, capsys):

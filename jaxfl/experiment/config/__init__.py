@@ -4,9 +4,7 @@ from jaxfl.experiment.config.changes import differences
 from jaxfl.experiment.config.fields import (
     ClockOptions,
     DataOptions,
-    ModelOptions,
     RunOptions,
-    TrainingOptions,
     UploadOptions,
 )
 from jaxfl.experiment.config.presets import PRESETS, Preset, preset
@@ -29,6 +27,7 @@ from jaxfl.experiment.config.text import (
     parse_value,
     to_json,
 )
+from jaxfl.experiment.config.training_fields import ModelOptions, TrainingOptions
 
 __all__ = [
     "PRESETS",

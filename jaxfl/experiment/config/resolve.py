@@ -9,10 +9,11 @@ import jax
 from jaxfl.data import Source, load, merge_test_set, natural
 from jaxfl.experiment.config import rules
 from jaxfl.experiment.config.effects import check_effects
-from jaxfl.experiment.config.fields import DataOptions, ModelOptions
+from jaxfl.experiment.config.fields import DataOptions
 from jaxfl.experiment.config.hints import value_of
 from jaxfl.experiment.config.paths import with_absolute_paths
 from jaxfl.experiment.config.setting import Setting
+from jaxfl.experiment.config.training_fields import ModelOptions
 from jaxfl.simulation import participation
 from jaxfl.simulation.metrics import default_metric
 

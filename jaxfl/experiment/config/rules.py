@@ -18,12 +18,11 @@ from jaxfl.data.source import many_labels
 from jaxfl.experiment.config.fields import (
     ClockOptions,
     DataOptions,
-    ModelOptions,
     RunOptions,
-    TrainingOptions,
     UploadOptions,
 )
 from jaxfl.experiment.config.hints import as_typed, check_field, value_of
+from jaxfl.experiment.config.training_fields import ModelOptions, TrainingOptions
 from jaxfl.models import MODELS
 from jaxfl.simulation.metrics import (
     CLASS,

@@ -11,13 +11,12 @@ from jaxfl.experiment.config.effects import check_together
 from jaxfl.experiment.config.fields import (
     ClockOptions,
     DataOptions,
-    ModelOptions,
     RunOptions,
-    TrainingOptions,
     UploadOptions,
 )
 from jaxfl.experiment.config.hints import check_fields
 from jaxfl.experiment.config.notes import INPUT, NO_SCORE, PATH, RESUMABLE
+from jaxfl.experiment.config.training_fields import ModelOptions, TrainingOptions
 
 
 @dataclass(frozen=True)  # the fields of the last class come first
