@@ -113,8 +113,11 @@ def test_two_rounds_are_one_restored_and_one_more(factory, kind, tmp_path):
 @pytest.mark.long
 @KINDS
 def test_clients_learn_and_every_number_is_finite(factory, kind):
-    """After ten rounds the loss on the training data of the mean client is lower than at first."""
-    algorithm, data = made(factory, kind), uneven()
+    """Where all belong to one group, the mean client's loss is lower after ten rounds than at first.
+
+    A method with one model for all need not get better where there are two opposite groups.
+    """
+    algorithm, data = made(factory, kind), pick(uneven(), np.arange(C) // 2 * 2)
     start = jit(algorithm.init)(jax.random.key(0), data.train)
     state, info, _ = run(algorithm, data, 10, state=start)
     assert all(np.isfinite(x).all() for x in jax.tree.leaves((state, info)))
