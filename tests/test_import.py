@@ -51,6 +51,7 @@ def test_importing_jaxfl_loads_no_library_of_the_command_line_or_of_pictures():
     assert [name for name in loaded if name.split(".")[0] in LATE] == []
 
 
+@pytest.mark.slow
 def test_importing_jaxfl_works_where_these_libraries_cannot_be_imported():
     """After flax is loaded, since flax itself imports rich."""
     loaded = python(

@@ -9,6 +9,7 @@ May import `core`. A new model is a file here and a line in `MODELS`.
 from jaxfl.models.cedar import cedar3, cedar6
 from jaxfl.models.cnn import cnn
 from jaxfl.models.conv1d import conv1d
+from jaxfl.models.efficientnet_lite import efficientnet_lite0
 from jaxfl.models.fedavg_cnn import fedavg_cnn
 from jaxfl.models.lenet import lenet
 from jaxfl.models.linear import linear
@@ -37,6 +38,7 @@ MODELS = {
         transformer,
         mf,
         vit_tiny,
+        efficientnet_lite0,
     )
 }
 
@@ -46,6 +48,7 @@ __all__ = [
     "cedar6",
     "cnn",
     "conv1d",
+    "efficientnet_lite0",
     "fedavg_cnn",
     "lenet",
     "linear",

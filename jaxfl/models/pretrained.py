@@ -3,7 +3,7 @@
 Vision transformers (`vit.ViT`) are read by the names of timm
 (https://github.com/huggingface/pytorch-image-models) and of Hugging Face's transformers
 (https://github.com/huggingface/transformers), decoders (`transformer.Transformer`) by those of
-GPT-2 there.
+GPT-2 there, EfficientNet-Lite0 by those of timm and of efficientnet-lite-pytorch.
 """
 
 import math
@@ -16,6 +16,8 @@ from flax import linen as nn
 
 from jaxfl.core.errors import InputError, check, warn
 from jaxfl.core.options import checked
+from jaxfl.models.efficientnet_lite import EfficientNetLite
+from jaxfl.models.efficientnet_weights import efficientnet_weights, without_other_parts
 from jaxfl.models.transformer import Transformer
 from jaxfl.models.vit import ViT
 
@@ -84,7 +86,8 @@ def pretrained(module: nn.Module, arrays: Mapping[str, np.ndarray]) -> Pretraine
 
     Args:
       module: a flax module. Of a `ViT` the names may be those of timm or of Hugging Face, of a
-        `Transformer` those of GPT-2.
+        `Transformer` those of GPT-2, of an `EfficientNetLite` those of timm's
+        tf_efficientnet_lite0 or of efficientnet-lite-pytorch.
       arrays: by their names; of any module, by the paths of its parameters, as in
         {"params/Dense_0/kernel": array}.
 
@@ -102,6 +105,9 @@ def pretrained(module: nn.Module, arrays: Mapping[str, np.ndarray]) -> Pretraine
         return of_vit(module, arrays)
     if isinstance(module, Transformer):
         return of_transformer(module, arrays)
+    if isinstance(module, EfficientNetLite):
+        weights = without_other_parts(efficientnet_weights(arrays), module.first)
+        return Pretrained(module, _without_other_head(module.outputs, weights))
     raise InputError(
         f"the weights are called {_some(arrays)}: expected the paths of the model's parameters, "
         'such as "params/Dense_0/kernel", or a vision transformer or a decoder and the names of '
@@ -149,14 +155,7 @@ def of_vit(module: ViT, arrays: Mapping[str, np.ndarray]) -> Pretrained:
                 (f"{layer}/scale", array) if _is_norm(layer) else (f"{layer}/kernel", array.T)
             )
         weights[OURS + path] = array
-    head = weights.get(f"{OURS}head/bias")
-    if head is None or head.shape != (module.outputs,):
-        if head is not None:
-            warn(
-                f"the weights' head has {head.size} outputs, and the model {module.outputs}: it "
-                "begins anew"
-            )
-        weights = {path: array for path, array in weights.items() if "/head/" not in path}
+    weights = _without_other_head(module.outputs, weights)
     return Pretrained(module.clone(patch=patch, side=side * patch), weights)
 
 
@@ -194,6 +193,16 @@ def of_transformer(module: Transformer, arrays: Mapping[str, np.ndarray]) -> Pre
         ours = "scale" if _is_norm(layer) else kinds.get(layer, "kernel")
         weights[f"{OURS}{layer}/{ours if kind == 'weight' else kind}"] = array
     return Pretrained(module.clone(length=len(named["position/weight"])), weights)
+
+
+def _without_other_head(outputs: int, weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The weights without a head that has other outputs."""
+    head = weights.get(f"{OURS}head/bias")
+    if head is not None and head.shape == (outputs,):
+        return weights
+    if head is not None:
+        warn(f"the weights' head has {head.size} outputs, and the model {outputs}: it begins anew")
+    return {path: array for path, array in weights.items() if "/head/" not in path}
 
 
 def _is_norm(layer: str) -> bool:

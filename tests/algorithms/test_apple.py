@@ -96,6 +96,7 @@ def test_the_first_round_is_local_training():
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_regulariser_holds_the_weights_until_it_ends():
     """A strong one keeps p at the clients' fractions, as long as lambda is not 0."""
     data = opposite_groups(clients=4)

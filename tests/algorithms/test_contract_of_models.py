@@ -113,7 +113,7 @@ def test_two_rounds_are_one_restored_and_one_more(factory, kind, tmp_path):
 @pytest.mark.long
 @KINDS
 def test_clients_learn_and_every_number_is_finite(factory, kind):
-    """Where all belong to one group, the mean client's loss is lower after ten rounds than at first.
+    """In one group, the mean client's loss is lower after ten rounds than at first.
 
     A method with one model for all need not get better where there are two opposite groups.
     """

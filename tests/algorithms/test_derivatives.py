@@ -90,6 +90,7 @@ def test_derivatives_pass_through_distances_and_caps():
         assert np.isfinite(derivatives(pfedgraph, **hyper)["learning rate"]), hyper
 
 
+@pytest.mark.slow
 def test_adam_of_the_clients_needs_what_its_docstring_says():
     fedavg = jaxfl.algorithms.fedavg
     assert np.isnan(derivatives(fedavg, optax.adam)["learning rate"])

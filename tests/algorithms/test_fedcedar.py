@@ -116,6 +116,7 @@ def test_rounds_equal_numpy_written_from_the_paper(options):
     np.testing.assert_allclose(tree.ravel(deployed(algorithm, state, CLIENTS)), held, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"clusters": 2}, {"clusters": 3, "feature": "update"}])
 def test_rounds_with_nodes_that_keep_their_identity_equal_numpy(options):
     """Client 3 is away in round 1, client 4 in rounds 0 and 2; both deploy their last node."""

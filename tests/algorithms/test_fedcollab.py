@@ -162,6 +162,7 @@ def trained(models, number):
     return np.asarray(state.clients.memory["w"], np.float64)
 
 
+@pytest.mark.slow
 def test_rounds_are_fedavg_in_each_group():
     algorithm = fedcollab(quadratic(), coalitions=7)
     state, info, _ = run(algorithm, DATA, 2)

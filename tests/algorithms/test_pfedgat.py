@@ -330,6 +330,7 @@ def test_the_floats_that_are_sent_are_counted():
         assert [x.tolist() for x in info] == [[up] * 4, [down] * 4]
 
 
+@pytest.mark.slow
 def test_gradients_go_through_the_uplink_as_models_do():
     """An uplink that turns the sign of gradients, but not of models, turns the step on W and a."""
 
@@ -390,6 +391,7 @@ def test_weights_learned_directly_stay_with_their_clients():
     assert logits[0, 2] > 0 > logits[0, 5]
 
 
+@pytest.mark.slow
 def test_dynamic_attention_separates_groups_and_static_attention_does_not():
     """Three groups with different tasks; static attention ranks the senders equally for all."""
     rng = np.random.default_rng(0)

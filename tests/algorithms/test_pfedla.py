@@ -99,6 +99,7 @@ def test_learned_weights_find_the_groups():
             np.testing.assert_allclose(weights, 1 / 5, atol=0.1)
 
 
+@pytest.mark.slow
 def test_clients_keep_the_layers_in_which_they_count_most():
     plain, info, _ = run(pfedla(shallow(), rate=0.0), DATA, 2)
     own = np.stack([np.diagonal(info.weights[layer][1]) for layer in LAYERS])
@@ -112,6 +113,7 @@ def test_clients_keep_the_layers_in_which_they_count_most():
     assert np.isfinite(plain.clients.memory["params"]["Dense_0"]["kernel"]).all()
 
 
+@pytest.mark.slow
 def test_clients_that_keep_all_layers_train_alone():
     state, _, _ = run(pfedla(shallow(), keep=2), DATA, 3, participation=full(5))
     expected, _, _ = run(local(shallow()), DATA, 3, participation=full(5))

@@ -100,6 +100,7 @@ def test_no_example_is_copied():
     assert [one.primitive.name for one in images] == ["reshape"]
 
 
+@pytest.mark.slow
 def test_local_work_of_one_that_stands_for_several():
     """`times` is a factor of the steps and not of the epochs."""
     data = opposite_groups()

@@ -59,6 +59,7 @@ RUN_FILES = {
 STATISTICS = {"mean", "weighted", "std", "worst10"}
 
 
+@pytest.mark.slow
 @pytest.mark.pictures
 def test_a_run_writes_what_the_documentation_says(capsys):
     assert main([*RUN, "--partition", "dirichlet", "--out", "x", "--eval-every", "1"]) == 0

@@ -61,6 +61,7 @@ def test_a_page_has_every_option_with_its_meaning_and_every_fact(factory):
     assert ">>>" in page
 
 
+@pytest.mark.slow
 def test_the_index_names_each_method():
     index = methods.index()
     for name in ALGORITHMS:

@@ -33,6 +33,7 @@ def test_a_row_has_its_own_weight_and_those_of_the_largest_others(name):
     assert np.count_nonzero(weights, axis=2).max() == 2
 
 
+@pytest.mark.slow
 def test_a_round_of_pfedgraph_deploys_the_mixture_of_the_edges_that_stay():
     data = opposite_groups()
     everything = made(pfedgraph, shallow)

@@ -82,6 +82,7 @@ def test_normalised_models_have_mean_zero_and_length_one_unless_constant(some):
     assert (lengths[spread > 1e-5 * np.abs(some.models).max(axis=1)] > 0).all()
 
 
+@pytest.mark.slow
 @draws
 @given(clients(moderate))
 def test_attention_starts_at_equal_weights(some):

@@ -86,6 +86,7 @@ def test_a_later_id_changes_no_earlier_logit():
         assert (before[:, place:] != after[:, place:]).any(axis=-1).all()
 
 
+@pytest.mark.slow
 def test_what_is_computed_again_has_the_same_gradients():
     model, params = small()
     again, _ = small(remat=True)

@@ -183,6 +183,7 @@ def test_small_images_have_small_patches(side, patch):
     assert shapes["patches"]["kernel"].shape == (patch * patch, 192)
 
 
+@pytest.mark.slow
 def test_blocks_that_are_computed_again_give_the_same_gradient():
     rng = np.random.default_rng(2)
     images = jnp.asarray(rng.normal(size=(2, 8, 8, 1)), jnp.float32)

@@ -77,6 +77,7 @@ def test_each_side_applies_its_half_of_the_uplink():
     alike(strategy, *simulate(algorithm, 3, task))
 
 
+@pytest.mark.slow
 def test_a_client_gets_its_own_arrays_and_a_reply_once():
     strategy, grid = serve(method("pfedgraph"), 2)
     to_first = [(kind, content) for kind, client, content in grid.sent if client == 0]

@@ -41,6 +41,7 @@ def loss(logits, y):
     return log_loss(y, p / p.sum(axis=1, keepdims=True), labels=[0, 1])
 
 
+@pytest.mark.slow
 def test_clients_are_scored_on_what_counts_and_together():
     federation, task, models, logits, labels = toy()
     evaluate = make_evaluate_models(

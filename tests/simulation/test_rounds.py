@@ -9,6 +9,7 @@ import jaxfl
 from jaxfl.core.types import Cohort
 
 
+@pytest.mark.slow
 def test_four_rounds_in_one_scan_are_two_and_two_bit_for_bit():
     algorithm = made(jaxfl.algorithms.pfedgraph)
     data = opposite_groups()

@@ -280,6 +280,7 @@ def test_neither_draw_changes_who_takes_part_or_what_is_trained():
     close(info.loss, plain.loss, 1e-6)
 
 
+@pytest.mark.slow
 def test_four_devices_share_clients_with_unequal_work():
     """Six clients leave a gap on four devices."""
     data = opposite_groups()
@@ -290,6 +291,7 @@ def test_four_devices_share_clients_with_unequal_work():
     close(rounds_with(algorithm, data, 1, **conditions), spread, 1e-6)
 
 
+@pytest.mark.slow
 def test_clients_on_disk_draw_what_clients_in_memory_draw(tmp_path):
     data = opposite_groups()
     algorithm = made(ditto)

@@ -129,6 +129,7 @@ def test_an_nnx_module_with_batch_statistics_is_refused():
         from_nnx(Normal)
 
 
+@pytest.mark.slow
 def test_frozen_weights_are_no_part_of_what_clients_hold_and_never_change():
     weights = weights_of()
     problem = task_of(jaxfl.freeze(Net(), weights, "Dense_1")).problem

@@ -193,6 +193,7 @@ def trained_pair(task, data):
     return models, tree.take(models, jnp.array([1, 0, 3, 2, 5, 4]))
 
 
+@pytest.mark.slow
 def test_an_offer_that_is_not_finite_is_refused_and_a_client_without_validation_data_takes_any():
     data = opposite_groups()
     data = data._replace(val=data.val._replace(mask=data.val.mask.at[:2].set(False)))

@@ -176,6 +176,7 @@ def test_an_audit_finds_a_leak_that_takes_two_rounds():
     assert not audit(leaking, shallow(), {}, examples()).sealed
 
 
+@pytest.mark.slow
 def test_an_audit_counts_uploads_and_trainings():
     found = {
         name: audit(ALGORITHMS[name], shallow(), {}, examples())

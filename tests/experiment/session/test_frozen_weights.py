@@ -55,6 +55,7 @@ def config_in(folder, **changes):
     return Config(**(options | changes))
 
 
+@pytest.mark.slow
 def test_adapters_and_the_head_alone_are_trained_sent_and_kept(folder):
     summary = execute(config_in(folder), folder / "run")
     # At qkv of two blocks: A [12, 2] and B [2, 36]; and a head of ten classes.
@@ -73,6 +74,7 @@ def test_adapters_and_the_head_alone_are_trained_sent_and_kept(folder):
     }
 
 
+@pytest.mark.slow
 def test_a_run_predicts_as_the_module_with_its_weights_and_products_of_adapters(folder):
     """The layers with adapters have the kernel W + A B, in a module without adapters."""
     directory = folder / "predicts"
@@ -125,6 +127,7 @@ def built_of(config):
     return build(resolved, gather(resolved))
 
 
+@pytest.mark.slow
 def test_without_its_weights_a_run_does_not_predict(folder, tmp_path):
     weights = tmp_path / "weights.npz"
     weights.write_bytes((folder / "weights.npz").read_bytes())

@@ -162,6 +162,7 @@ def write_old_comparison(out):
     (out / "comparison.json").touch()
 
 
+@pytest.mark.slow
 def test_an_overwritten_comparison_keeps_no_run_of_the_old_one(tmp_path):
     write_old_comparison(tmp_path)
     configs = [dataclasses.replace(config, lr=0.9) for config in CONFIGS]

@@ -86,6 +86,7 @@ def made_up(tmp_path, monkeypatch):
     return tmp_path, configs, executed
 
 
+@pytest.mark.slow
 def test_many_workers_execute_each_run_once_and_one_writes_the_table(made_up):
     directory, configs, executed = made_up
     rest = together(5, work, directory)
