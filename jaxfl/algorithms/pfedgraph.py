@@ -1,5 +1,6 @@
 """pFedGraph: a collaboration graph found by a quadratic program."""
 
+from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
@@ -8,6 +9,7 @@ from jaxtyping import Array, Float
 
 from jaxfl.algorithms.steps.client import train_and_send
 from jaxfl.algorithms.steps.composition import compose
+from jaxfl.algorithms.steps.layerwise import by_layer, mix_layers
 from jaxfl.core import tree
 from jaxfl.core.errors import check
 from jaxfl.core.facts import method
@@ -91,6 +93,7 @@ def pfedgraph(
     similarity: Literal["delta", "raw"] = "delta",
     measure: Measure = "cosine",
     layers: tree.Layers | None = None,
+    parts: bool = False,
     sketch: Annotated[int | None, COUNT] = None,
     snap: Scalar | None = 0.9,
     prior: Literal["size", "equal"] = "size",
@@ -100,7 +103,7 @@ def pfedgraph(
     """Each client receives its own mixture of models, weighted by similarity and by data size.
 
     State: memory = `Memory`; server = the initial model if differences from it are compared,
-    otherwise nothing.
+    otherwise nothing. Weights: one matrix, or one for each layer.
 
     Args:
       task: the model and its training.
@@ -126,6 +129,8 @@ def pfedgraph(
         `kernels.similarity.similarities`.
       layers: the layers that are compared: a regular expression to find in their paths, or a
         predicate. None: all layers.
+      parts: each layer, such as each adapter of `jaxfl.lora`, has a quadratic program and weights
+        of its own, not the paper's.
       sketch: d, the number of floats that stand for a model when models are compared, not the
         paper's: the similarities of a large cohort are those of random projections, see
         `kernels.sketch`. A cosine has an error of about 1 / sqrt(d) at most. None: models are
@@ -138,8 +143,9 @@ def pfedgraph(
 
     Raises:
       InputError: a cap is given, but no program is solved; alpha is given in two ways;
-        alpha is measured and an option is given that it does not have; or sketches are to have
-        distances of measure l1, which they do not keep, or a measure of one's own.
+        alpha is measured and an option is given that it does not have; each layer has weights of
+        its own, and layers to compare are given; or sketches are to have distances of measure l1,
+        which they do not keep, or a measure of one's own.
 
     Differs: (4) is solved exactly. With the anchor "approx" the aggregate is divided by its norm,
     so that `lam` means the same as with "cosine".
@@ -162,9 +168,13 @@ def pfedgraph(
     others = (alpha_form, similarity, measure, snap, prior, solver, sketch)
     defaults = ("code", "delta", "cosine", 0.9, "size", "projection", None)
     check(
-        not measured or (others == defaults and cap is None),
+        not measured or (others == defaults and cap is None and not parts),
         "alpha=measured compares distances and asks for no other option of the quadratic program: "
-        "leave alpha_form, similarity, measure, snap, prior, solver, sketch and cap",
+        "leave alpha_form, similarity, measure, snap, prior, solver, sketch, parts and cap",
+    )
+    check(
+        not parts or layers is None,
+        "with parts each layer is compared alone: give layers=..., or parts, not both",
     )
     check(
         sketch is None or measure != "l1",
@@ -186,10 +196,8 @@ def pfedgraph(
     fit = task.trainer(objective)
 
     def graph(
-        key: PRNGKey, received: Params, initial: Params, sizes: Array, ids: Array, reported: Array
+        key: PRNGKey, leaves: Params, sizes: Array, ids: Array, reported: Array
     ) -> Float[Array, "m m"]:
-        features = tree.subtract(received, initial) if similarity == "delta" else received
-        leaves = tree.select(features, "" if layers is None else layers)
         if sketch is not None:
             leaves = sketches(stream(key, "server"), leaves, sketch)
         caps = jnp.asarray(cap)[ids][:, ids] if getattr(cap, "ndim", 0) else cap
@@ -234,20 +242,30 @@ def pfedgraph(
             ids, sizes, reported, received, *_ = uploads
             # (4): the quadratic program gives a row of weights for each client.
             sizes = sizes if prior == "size" else reported
-            rows = graph(key, received, state.server, sizes, ids, reported)
+            features = received
+            if similarity == "delta":
+                features = tree.subtract(received, state.server)
+            compared = {"": tree.select(features, "" if layers is None else layers)}
+            rows = {
+                part: graph(key, leaves, sizes, ids, reported)
+                for part, leaves in (by_layer(features) if parts else compared).items()
+            }
         else:
             one, other = uploads
             reported = other.reported & one.reported
             predicate = "" if layers is None else layers
             first, second = (tree.select(each.received, predicate) for each in uploads)
-            rows = measured_rows(first, second, reported)
+            rows = {"": measured_rows(first, second, reported)}
             received = midpoint(one.received, other.received)
-        edges = task.keep_edges(isolate(rows, reported))
-        offer = (mix(edges.rows, received),)
+        edges = {part: task.keep_edges(isolate(each, reported)) for part, each in rows.items()}
+        kept = {part: each.rows for part, each in edges.items()}
+        weights = {part: each.weights for part, each in edges.items()}
+        aggregate = partial(mix_layers, kept) if parts else partial(mix, kept[""])
+        offer = (aggregate(received),)
         if anchor == "cosine":
             # (3): the anchor of the regulariser in the next round.
-            offer += (mix(edges.rows, tree.scale(received, inverse_norms(received))),)
-        return Outcome(state, Down(each=offer), edges.weights)
+            offer += (aggregate(tree.scale(received, inverse_norms(received))),)
+        return Outcome(state, Down(each=offer), weights if parts else weights[""])
 
     def take(
         key: PRNGKey, memory: Memory, down: Down, cohort: Cohort

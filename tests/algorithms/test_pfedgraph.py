@@ -6,7 +6,18 @@ import numpy as np
 import optax
 import pytest
 from scipy.optimize import minimize
-from toys import close, deployed, differ, equal, federation, init_key, linear, opposite_groups, run
+from toys import (
+    close,
+    deployed,
+    differ,
+    equal,
+    federation,
+    init_key,
+    linear,
+    opposite_groups,
+    run,
+    shallow,
+)
 
 import jaxfl
 from jaxfl.algorithms import local, pfedgraph
@@ -462,3 +473,37 @@ def test_weights_of_short_sketches_are_other_ones_in_each_round_and_find_the_gro
 def test_sketches_are_refused_where_they_have_no_meaning(option, message):
     with pytest.raises(InputError, match=message):
         pfedgraph(linear(), sketch=8, **option)
+
+
+def test_with_parts_each_layer_has_the_program_of_its_own_cosines():
+    """SciPy solves the program of the updates of each layer, and the layer is mixed by it."""
+    data = opposite_groups(sizes=[40, 25, 30, 10, 20, 15])
+    sizes = np.asarray(data.train.mask.sum(axis=1), float)
+    task = shallow(steps=STEPS)
+    algorithm = pfedgraph(task, parts=True, alpha=0.4, snap=None, lam=0.0)
+    start = algorithm.init(init_key(), data.train)
+    state, info, _ = run(algorithm, data, 1, state=start)
+    # Clients alone train the same in the first round, and keep it.
+    alone = local(task)
+    kept, _, _ = run(alone, data, 1, state=alone.init(init_key(), data.train))
+    trained = jax.tree.map(np.float64, deployed(alone, kept, 6))
+    assert sorted(info.weights) == ["Dense_0", "Dense_1"]
+    for layer, weights in info.weights.items():
+        models, initial, mixed = (
+            np.concatenate(
+                [np.asarray(tree["params"][layer][k]).reshape(n, -1) for k in ("bias", "kernel")],
+                axis=1,
+            )
+            for tree, n in ((trained, 6), (start.server, 1), (state.clients.memory.model, 6))
+        )
+        moved = models - initial
+        unit = moved / np.linalg.norm(moved, axis=1, keepdims=True)
+        rows = [simplex_program(sizes / sizes.sum(), s, 0.4, "code") for s in unit @ unit.T]
+        np.testing.assert_allclose(weights[0], rows, atol=1e-4)
+        np.testing.assert_allclose(mixed, rows @ models, atol=1e-4)
+    assert not np.allclose(info.weights["Dense_0"], info.weights["Dense_1"], atol=1e-2)
+
+
+def test_layers_to_compare_and_a_graph_for_each_layer_exclude_each_other():
+    with pytest.raises(InputError, match=r"give layers=\.\.\., or parts, not both"):
+        pfedgraph(linear(), parts=True, layers="kernel")

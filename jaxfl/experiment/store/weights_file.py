@@ -16,13 +16,16 @@ from jaxfl.experiment.config.text import parse_json
 SUFFIX = ".safetensors"
 LONGEST = 100_000_000  # bytes of a header, as the format says
 # The types of numbers that weights may have, by their names in the format.
-TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": jnp.bfloat16}
+TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": jnp.bfloat16, "I64": "<i8"}
+# How the names of PyTorch's counters of batches end, which stand beside the statistics of BatchNorm
+# and are no weights.
+COUNTER = "num_batches_tracked"
 MOST_AXES = 32
 METADATA = "__metadata__"  # of the header, beside the arrays
 
 
 def read_weights(file: Path) -> dict[str, np.ndarray]:
-    """The arrays of a file by their names.
+    """The arrays of a file by their names, without PyTorch's counters of batches.
 
     Args:
       file: NAME.safetensors, or an npz file under another name.
@@ -32,15 +35,17 @@ def read_weights(file: Path) -> dict[str, np.ndarray]:
     """
     try:
         if file.suffix == SUFFIX:
-            return read_safetensors(file)
-        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
-            weights = {name: arrays[name] for name in arrays}
+            weights = read_safetensors(file)
+        else:
+            with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
+                weights = {name: arrays[name] for name in arrays}
     except OSError as error:
         raise ValueError(error.strerror or str(error)) from error
     except Exception as error:  # NumPy raises a dozen types for a damaged or hostile file
         raise ValueError(f"{error!s:.200}") from error
+    weights = {name: array for name, array in weights.items() if not name.endswith(COUNTER)}
     for name, array in weights.items():
-        if array.dtype.kind != "f":
+        if not jnp.issubdtype(array.dtype, jnp.floating):
             raise ValueError(f"{name!r:.80} is {array.dtype}, and weights are fractions")
     return weights
 

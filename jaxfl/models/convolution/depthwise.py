@@ -53,5 +53,5 @@ def depthwise(
             ]
             rows = slice(row, ends[0], window_strides[0])
             columns = slice(column, ends[1], window_strides[1])
-            total += padded[:, rows, columns] * kernel[row, column]
+            total += padded[:, rows, columns] * kernel[row, column].reshape(1, 1, 1, -1)
     return total

@@ -107,6 +107,19 @@ def test_an_npz_file_with_code_is_refused(tmp_path):
         read_weights(tmp_path / "x.npz")
 
 
+def test_counters_of_batches_are_no_weights(tmp_path):
+    """PyTorch has one beside the statistics of each BatchNorm."""
+    header = {
+        "bn.num_batches_tracked": array("I64", (), 0, 8),
+        "bn.weight": array("F32", (1,), 8, 12),
+    }
+    content = struct.pack("<q", 7) + struct.pack("<f", 0.5)
+    weights = read_weights(written(tmp_path, header, content))
+    assert {name: one.tolist() for name, one in weights.items()} == {"bn.weight": [0.5]}
+    np.savez(tmp_path / "x.npz", **{"bn.num_batches_tracked": np.array(7), "w": np.ones(1)})
+    assert list(read_weights(tmp_path / "x.npz")) == ["w"]
+
+
 def test_it_reads_what_the_library_writes(tmp_path):
     library = pytest.importorskip("safetensors.numpy")
     weights = {"params/a": np.ones((2, 3), np.float32), "params/b": np.arange(4.0)}
