@@ -88,11 +88,11 @@ def digits() -> Case:
 
 
 def cifar100(
-    weights: Path, data_dir: str | None, cache: Path, *, superclasses: int = 10, members: int = 4
+    weights: Path, data_dir: str | None, cache: Path, *, superclasses: int = 5, members: int = 4
 ) -> Case:
     """Groups of clients with 50 training and 100 test examples of one superclass each."""
     first = 12
-    side = 96
+    side = 64
     original = jaxfl.data.load("cifar100", data_dir)
     groups = np.asarray(original.superclasses)
     mine = np.isin(original.y_train, np.flatnonzero(groups < superclasses))
@@ -106,7 +106,12 @@ def cifar100(
     _, above = pretrained(top, read_weights(weights))
     model = jaxfl.freeze(jaxfl.lora(top, 4, "block|top"), above, "^lora|head")
     task = jaxfl.classification(
-        model, inputs[0], steps=10, batch_size=16, optimizer=optax.adam(3e-3)
+        model,
+        inputs[0],
+        steps=10,
+        batch_size=16,
+        optimizer=optax.adam(3e-3),
+        chunk="all",
     )
     clients = superclasses * members
 
@@ -157,7 +162,7 @@ def _inputs(
 
 def shakespeare(data_dir: str | None, *, clients: int = 20, examples: int = 60) -> Case:
     """The roles that speak most, of each the first windows of 80 characters."""
-    source = jaxfl.data.load("shakespeare/next", data_dir)
+    source = jaxfl.data.load("shakespeare-next", data_dir)
     model = jaxfl.models.transformer(
         source.outputs, source.vocabulary, positions=True, width=64, depth=3, heads=4
     )
@@ -274,7 +279,7 @@ def main(
     weights: Path | None = None,
     data_dir: str | None = None,
     out: Path = Path("runs/adapters"),
-    rounds: int = 20,
+    rounds: int = 10,
     seeds: int = 3,
     methods: tuple[str, ...] = tuple(METHODS),
 ) -> None:
