@@ -113,6 +113,23 @@ def test_a_method_needs_a_head_if_it_refuses_a_model_without_one(factory):
         factory(whole)
 
 
+@pytest.mark.parametrize(
+    "word",
+    [
+        *("AUC", "F1", "LoRA", "Flower", "SLURM", "CSV", "non-IID", "heterogeneity"),
+        *("decentralized", "fairness", "leaderboard", "label skew", "deployed"),
+    ],
+)
+def test_words_that_people_search_for_stand_in_headings_or_are_explained(word):
+    """The search of the built pages puts headings first."""
+    pages = [page.read_text() for page in DOCS.glob("*.md")]
+    pages += [page.read_text() for page in (DOCS / "guides").glob("*.md")]
+    headings = [line for text in pages for line in re.findall(r"^#+ .*", text, re.MULTILINE)]
+    concepts = (DOCS / "concepts.md").read_text()
+    headings += re.findall(r"^(.*)\n: ", concepts, re.MULTILINE)
+    assert any(re.search(rf"\b{word}\b", heading, re.IGNORECASE) for heading in headings)
+
+
 def test_tables_on_pages_have_at_most_eight_columns():
     """But for that of the kernels, whose row is a kernel beside one of its peers."""
     wide = set()
