@@ -242,7 +242,8 @@ def traffic_of(name: str) -> tuple[str, str]:
         return "-", "-"
     up, down, to_neighbours = traffic(task, algorithm, train, val)
     each = " each" if to_neighbours else ""
-    return tuple(f"{floats / size:.2f}".rstrip("0").rstrip(".") + each for floats in (up, down))
+    sent, got = (f"{floats / size:.2f}".rstrip("0").rstrip(".") for floats in (up, down))
+    return sent + each, got + each
 
 
 def section(name: str) -> str:
