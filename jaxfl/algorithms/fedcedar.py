@@ -91,6 +91,7 @@ def fedcedar(
     The equations:
 
     - (1): k-means divides the models of a round into K clusters with the means c_1 to c_K.
+
     - (2): with the edges R_kl = cos(c_k, c_l) / sum_m cos(c_k, c_m), the models of the nodes are
       the rows of R^P c: P steps of propagation.
 
