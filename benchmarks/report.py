@@ -29,6 +29,7 @@ from benchmarks.rounds import (
     sparse_step,
     unequal_clients,
 )
+from benchmarks.summary import summary
 from jaxfl.core.errors import check_name
 
 PAGE = ROOT / "docs" / "performance.md"
@@ -94,15 +95,18 @@ def page(before: str, made: dict[str, str], measured: str) -> str:
         heading, _, rest = text.partition("\n")
         known[name] = f"{heading}\n\n{measured}{rest.rstrip()}\n\n"
     found = [f"<!-- {name} -->\n{known[name]}" for name in SECTIONS if name in known]
-    return HEAD + "".join(found).rstrip() + "\n"
+    return f"{HEAD}{summary(known)}\n{HOW}{''.join(found).rstrip()}\n"
 
 
 HEAD = """# Performance
 
-Each section is made by `python -m benchmarks.report`, and says when. Each side runs several times
-and the best counts, compiling and start-up apart; nothing else runs, for PyTorch's threads suffer
-from company. Processors of different generations have the same name here; the rate of matrix
-products tells them apart.
+"""
+HOW = """## How it is measured
+
+`python -m benchmarks.report` makes each of the sections below, which say when. Each side runs
+several times and the best counts, compiling and start-up apart; nothing else runs, for PyTorch's
+threads suffer from company. Processors of different generations have the same name here; the rate
+of matrix products tells them apart.
 
 """
 MEASURED = """*{date}: {machine}, {software};

@@ -10,6 +10,7 @@ import functools
 import re
 from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 
@@ -24,19 +25,33 @@ from jaxfl.core.types import Dataset, Task
 
 HEAD = """# The methods
 
-`python docs/methods.py` writes this page from the files in `jaxfl/algorithms/`. To change the page,
-change those files. Each file names the equations that it computes, and lists under "Differs:" where
-it deviates from the publication.
+The {count} methods stand here by family, which is what a client gets and how. Start with `local`,
+`fedavg` and `fedavg_ft` as the reference, `pfedgraph` for a graph, `fedrep` for a head of one's
+own; [which method when](faq.md) and [which graph when](results/index.md#which-graph-when) say more,
+and [all methods compared](baselines.md) has accuracies.
 
-The column "personal" names the part of the deployed model that belongs to one client; with
-"nothing", all clients deploy the same model. The column "a client sends" names what a client
-uploads in each round. The columns "up" and "down" are what a client sends and gets in a round in
-units of its model, counted in the method's messages (default options; an MLP on digits, ten
-clients): "1 each" goes to each neighbour. The column "whose defaults" says where the
-defaults of the options come from; "pFedGraph's tables" are those of its authors' comparison (2023),
-with "-" there is nothing to choose. An option is set by `--hyper NAME=VALUE` on the command line,
-or as a keyword argument in Python (`jaxfl.algorithms.ditto(task, lam=0.5)`). Options that take
-arrays or functions can be set in Python only.
+| family | a client deploys | methods |
+|---|---|---|
+{families}
+
+The columns of the tables below:
+
+- *personal*: the part of the deployed model (the model that a client uses in the end) that
+  belongs to one client; with "nothing", all clients deploy the same model
+- *a client sends*: what a client uploads in each round
+- *needs*: "head": a model whose last layers have a name; "features": a model that gives the input
+  of its head; "labels": classification; "validation": validation data with the default options
+- *up* and *down*: what a client sends and gets in a round in units of its model, counted in the
+  method's messages (default options; an MLP on digits, ten clients); "1 each" goes to each
+  neighbour
+- *whose defaults*: where the defaults of the options come from; "pFedGraph's tables" are those of
+  its authors' comparison (2023), with "-" there is nothing to choose
+"""
+FOOT = """## Options and abilities
+
+An option is set by `--hyper NAME=VALUE` on the command line, or as a keyword argument in Python
+(`jaxfl.algorithms.ditto(task, lam=0.5)`). Options that take arrays or functions can be set in
+Python only.
 
 These methods offer a mixture to each client, which the client may refuse (`--defend accept`, see
 [robustness.md](robustness.md)): {offering}.
@@ -46,13 +61,126 @@ In these methods a client may keep only the largest weights of its row (`--top-e
 
 In these methods clients may arrive late (`--arrivals asynchronous`, see
 [late clients](guides/asynchronous.md)): {late}.
+
+`python docs/methods.py` writes this page from the files in `jaxfl/algorithms/`. To change the page,
+change those files. Each file names the equations that it computes, and lists under "Differs:" where
+it deviates from the publication.
 """
 
 
+class Family(NamedTuple):
+    """Methods that belong together."""
+
+    title: str
+    deploys: str
+    methods: tuple[str, ...]
+
+
+FAMILIES = (
+    Family(
+        "References", "its own model, or one that no client could have alone", ("local", "pooled")
+    ),
+    Family(
+        "One global model",
+        "the model of all",
+        (
+            *("fedavg", "fedprox", "scaffold", "fednova", "feddyn", "moon", "fedbabu"),
+            *("fedavgm", "fedadam", "fedyogi"),
+        ),
+    ),
+    Family(
+        "A global model, made personal",
+        "a model of its own that starts from, or stays near, the model of all",
+        (
+            *("fedavg_ft", "fedprox_ft", "per_fedavg", "ditto", "pfedme", "apfl", "knn_per"),
+            "pfedbayes",
+        ),
+    ),
+    Family(
+        "One part personal",
+        "shared layers, and layers of its own",
+        (
+            *("fedper", "fedrep", "lg_fedavg", "fedbn", "fedrod", "fedala", "fedah", "feddbe"),
+            *("fedpac", "fedproto"),
+        ),
+    ),
+    Family(
+        "Clusters",
+        "the model of its group",
+        ("cfl", "ifca", "fedsem", "fedcollab", "fedcedar", "gfedmtl"),
+    ),
+    Family(
+        "Graphs",
+        "its own mixture of the clients' models",
+        (
+            *("pfedgraph", "learned_graph", "fedamp", "heurfedamp", "fedfomo", "dpfl", "meritfed"),
+            *("apple", "sfl", "cobo", "pfedsim", "pfedccg", "trust"),
+        ),
+    ),
+    Family(
+        "Attention and hypernetworks",
+        "a mixture or a model that a learned network makes for it",
+        ("pfedgat", "fedaghn", "pfedhn", "pfedla"),
+    ),
+    Family(
+        "Decentralized",
+        "what it and its neighbours agree on, without one server",
+        ("gossip", "push_sum", "gfed"),
+    ),
+    Family("Late clients", "the model of all, whoever was late", ("fedasync", "fedbuff")),
+    Family(
+        "Robust",
+        "one global model in spite of malicious clients",
+        ("median", "trimmed_mean", "krum", "multi_krum", "norm_clipping"),
+    ),
+)
+OTHERS = "Not in a family yet"
+# The methods whose rounds read validation data with their default options; a test traces them.
+VALIDATION = ("dpfl", "fedfomo", "learned_graph", "meritfed", "pfedgat")
+# What the section "Raises" of a docstring says of a model that a method refuses.
+REFUSALS = {
+    "head": r"names no head",
+    "features": r"define its features",
+    "labels": r"has no\s+labels|not\s+classification",
+}
+
+
+def families(names: Collection[str]) -> list[Family]:
+    """The families with their methods among these, and one of those that are in none."""
+    known = [name for family in FAMILIES for name in family.methods]
+    others = Family(OTHERS, "see its page", tuple(name for name in names if name not in known))
+    kept = [
+        family._replace(methods=tuple(name for name in family.methods if name in names))
+        for family in (*FAMILIES, others)
+    ]
+    return [family for family in kept if family.methods]
+
+
+def family_of(name: str) -> str:
+    """The title of a method's family."""
+    return families([name])[0].title
+
+
+def needs(name: str) -> str:
+    """What a method asks of the model and the data, from what its docstring says it refuses."""
+    refused = parts_of(ALGORITHMS[name]).sections.get("Raises", "")
+    found = [word for word, pattern in REFUSALS.items() if re.search(pattern, refused)]
+    return ", ".join([*found, *(["validation"] if name in VALIDATION else [])]) or "-"
+
+
 def head(names: Collection[str]) -> str:
-    """What stands above the table, for the methods of these names."""
+    """What stands above the tables, for the methods of these names."""
+    lines = [
+        f"| {family.title} | {family.deploys} | {_listed(family.methods)} |"
+        for family in families(names)
+    ]
+    return HEAD.format(count=len(names), families="\n".join(lines))
+
+
+def foot(names: Collection[str]) -> str:
+    """What stands below the tables."""
     facts = {name: facts_of(ALGORITHMS[name]) for name in names}
-    return HEAD.format(
+    return FOOT.format(
         offering=_listed(name for name in names if facts[name].offers_mixture),
         limited=_listed(name for name in names if facts[name].takes_top_edges),
         late=_listed(
@@ -63,6 +191,20 @@ def head(names: Collection[str]) -> str:
     )
 
 
+def tables(names: Collection[str]) -> str:
+    """A table of the methods of each family."""
+    parts = []
+    for family in families(names):
+        parts += [f"## {family.title}", "", *TABLE, *map(row, family.methods), ""]
+    return "\n".join(parts)
+
+
+TABLE = (
+    "| method | paper | personal | a client sends | needs | up | down | whose defaults |",
+    "|---|---|---|---|---|---:|---:|---|",
+)
+
+
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
@@ -71,9 +213,11 @@ def row(name: str) -> str:
     """A method's row of the table."""
     facts = facts_of(ALGORITHMS[name])
     title = f"[{facts.title}]({facts.link})" if facts.link else facts.title
+    year = f", {facts.publication.year}" if facts.publication else ""
     return (
-        f"| [`{name}`](#{name}) | {title} | {facts.personal or 'nothing'} | "
-        f"{facts.sends or 'nothing'} | {' | '.join(traffic_of(name))} | {facts.defaults or '-'} |"
+        f"| [`{name}`](#{name}) | {title}{year} | {facts.personal or 'nothing'} | "
+        f"{facts.sends or 'nothing'} | {needs(name)} | {' | '.join(traffic_of(name))} | "
+        f"{facts.defaults or '-'} |"
     )
 
 
@@ -98,7 +242,8 @@ def traffic_of(name: str) -> tuple[str, str]:
         return "-", "-"
     up, down, to_neighbours = traffic(task, algorithm, train, val)
     each = " each" if to_neighbours else ""
-    return tuple(f"{floats / size:.2f}".rstrip("0").rstrip(".") + each for floats in (up, down))
+    sent, got = (f"{floats / size:.2f}".rstrip("0").rstrip(".") for floats in (up, down))
+    return sent + each, got + each
 
 
 def section(name: str) -> str:
@@ -106,7 +251,7 @@ def section(name: str) -> str:
     factory = ALGORITHMS[name]
     facts = facts_of(factory)
     lines = [
-        f"## {name}",
+        f"### {name}",
         "",
         (factory.__doc__ or "").splitlines()[0],
         "",
@@ -125,12 +270,8 @@ def section(name: str) -> str:
 
 def page(names: Collection[str] = ALGORITHMS.keys()) -> str:
     """The whole page, of all methods or of those of these names."""
-    table = [
-        "| method | paper | personal | a client sends | up | down | whose defaults |",
-        "|---|---|---|---|---:|---:|---|",
-    ]
-    table += [row(name) for name in names]
-    return "\n\n".join([head(names).rstrip(), "\n".join(table), *map(section, names)]) + "\n"
+    parts = [head(names), tables(names), foot(names), "## One by one", *map(section, names)]
+    return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
 def named(text: str) -> list[str]:
@@ -190,6 +331,8 @@ def method_page(name: str) -> str:
         f"| paper | {paper} |",
         f"| personal | {facts.personal or 'nothing: all clients deploy one model'} |",
         f"| a client sends | {facts.sends or 'nothing'} |",
+        f"| family | [{family_of(name)}](../methods.md) |",
+        f"| needs | {needs(name)} |",
         f"| floats up, down | {' and '.join(traffic_of(name))} times its model, by its messages |",
         f"| defaults of the options | {facts.defaults or 'there is nothing to choose'} |",
     ]
@@ -271,17 +414,12 @@ def method_page(name: str) -> str:
 
 
 def index() -> str:
-    """methods.md in the built documentation: the table, with a link to the page of each method."""
-    table = "\n".join(
-        row(name).replace(f"](#{name})", f"](methods/{name}.md)") for name in ALGORITHMS
-    )
-    header = page().partition("| method |")[0].split("\n\n", 2)[2]
+    """methods.md in the built documentation: the tables, with a link to the page of each method."""
+    names = ALGORITHMS.keys()
+    text = "\n\n".join(part.strip() for part in (head(names), tables(names), foot(names)))
+    text = re.sub(r"\]\(#(\w+)\) \|", r"](methods/\1.md) |", text)
     pages = "\n".join(f"methods/{name}" for name in ALGORITHMS)
-    return (
-        f"# The methods\n\nEach method has a page.\n\n{header}\n"
-        "| method | paper | personal | a client sends | whose defaults |\n|---|---|---|---|---|\n"
-        f"{table}\n\n```{{toctree}}\n:hidden:\n\n{pages}\n```\n"
-    )
+    return f"{text}\n\n```{{toctree}}\n:hidden:\n\n{pages}\n```\n"
 
 
 def write_pages(folder: Path) -> None:

@@ -54,23 +54,34 @@ def equal_gradients(found: Found) -> list[str]:
     return lines_of(rows, [*PARTITIONS])
 
 
+def graph(found: Found, method: str, partition: str) -> dict[str, Any]:
+    """What is known of a method's graph of the last round."""
+    return found[method][partition].get("graph", {})
+
+
 def groups_found(found: Found, true: dict[str, list[int] | None]) -> list[str]:
-    """How far the graphs of the last round agree with the true groups, and collaborators."""
+    """How far the graphs of the last round agree with the true groups."""
     grouped = [name for name, groups in true.items() if groups is not None and max(groups) > 0]
+    rows = {
+        method: [
+            f"{np.mean(graph(found, method, name)['group_agreement']):.2f}" for name in grouped
+        ]
+        for method in ranked(found)
+        if has_graph(found[method])
+    }
+    return lines_of(rows, grouped)
 
-    def graph(method: str, partition: str) -> dict[str, Any]:
-        return found[method][partition].get("graph", {})
 
-    rows = {}
-    for method in ranked(found):
-        if has_graph(found[method]):
-            known = [graph(method, name)["group_agreement"] for name in grouped]
-            shown = [f"{np.mean(values):.2f}" for values in known]
-            collaborators = [
-                f"{np.mean(graph(method, name)['collaborators']):.1f}" for name in PARTITIONS
-            ]
-            rows[method] = shown + collaborators
-    return lines_of(rows, [*grouped, *(f"clients, {name}" for name in PARTITIONS)])
+def collaborators(found: Found) -> list[str]:
+    """The effective number of clients in a mixture of the last round."""
+    rows = {
+        method: [
+            f"{np.mean(graph(found, method, name)['collaborators']):.1f}" for name in PARTITIONS
+        ]
+        for method in ranked(found)
+        if has_graph(found[method])
+    }
+    return lines_of(rows, [*PARTITIONS])
 
 
 def tables(folder: Path) -> str:
@@ -83,6 +94,7 @@ def tables(folder: Path) -> str:
         lines += [f"## {title}, at equal rounds", "", *equal_rounds(found), ""]
         lines += [f"## {title}, at equal gradients", "", *equal_gradients(found), ""]
         lines += [f"## {title}, groups found", "", *groups_found(found, true), ""]
+        lines += [f"## {title}, clients in a mixture", "", *collaborators(found), ""]
         image = f"partitions_{dataset}.png"
         lines += [f"![Mixing weights of all methods below the true groups](../images/{image})", ""]
     return "\n".join(lines)

@@ -207,29 +207,44 @@ def has_graph(partitions: dict[str, Any]) -> bool:
 def picture(results: dict[str, dict[str, Any]], true: dict[str, list[int] | None]) -> bytes:
     """The weights of the last round of each method, first seed, below the true groups.
 
-    Methods have the order of `ranked`, and partitions are columns. Methods in which all clients
-    receive the same are left out. In the first row a client shares its weight with its group alone.
+    Methods have the order of `ranked` in two blocks side by side, and partitions are columns.
+    Methods in which all clients receive the same are left out. In the first row a client shares its
+    weight with its group alone.
     """
     methods = [name for name in ranked(results) if has_graph(results[name])]
-    figure = Figure(figsize=(1.3 * len(true) + 1.4, 1.3 * (len(methods) + 1)), layout="constrained")
-    rows = figure.subplots(len(methods) + 1, len(true), squeeze=False)
-    for panels, name in zip(rows, ["true groups", *methods], strict=True):
-        panels[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=9)
-        for panel, (partition, groups) in zip(panels, true.items(), strict=True):
-            panel.set(xticks=[], yticks=[])
-            if name != "true groups":
-                weights = np.array(results[name][partition]["weights"])
-            elif groups is None:
-                panel.text(0.5, 0.5, "none", ha="center", va="center", fontsize=8)
-                panel.spines[:].set_visible(False)
-                continue
-            else:
-                same = np.equal.outer(groups, groups)
-                weights = same / same.sum(axis=1, keepdims=True)
-            panel.imshow(weights, cmap="Blues", vmin=0, vmax=max(weights.max(), 1e-9))
-    for panel, partition in zip(rows[0], true, strict=True):
-        panel.set_title(partition, fontsize=9)
+    half = -(-len(methods) // 2)
+    size = (1.24 * len(true) + 3, 0.62 * (half + 1))
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(half + 1, 2 * len(true), squeeze=False)
+    for panel in grid.flat:
+        panel.set(xticks=[], yticks=[])
+    blocks = np.split(grid, 2, axis=1)
+    for rows, names in zip(blocks, (methods[:half], methods[half:]), strict=True):
+        for panels, name in zip(rows, ["true groups", *names], strict=False):
+            panels[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=8)
+            for panel, partition in zip(panels, true, strict=True):
+                weights = _true_weights(true[partition])
+                if name != "true groups":
+                    weights = np.array(results[name][partition]["weights"])
+                if weights is not None:
+                    panel.imshow(weights, cmap="Blues", vmin=0, vmax=max(weights.max(), 1e-9))
+                else:
+                    panel.text(0.5, 0.5, "none", ha="center", va="center", fontsize=7)
+                    panel.spines[:].set_visible(False)
+        for panels in rows[len(names) + 1 :]:
+            for panel in panels:
+                panel.set_axis_off()
+        for panel, partition in zip(rows[0], true, strict=True):
+            panel.set_title(partition.replace(" ", "\n"), fontsize=7)
     return drawing.png(figure)
+
+
+def _true_weights(groups: list[int] | None) -> np.ndarray | None:
+    """Equal weights within each group; None if there are no groups."""
+    if groups is None:
+        return None
+    same = np.equal.outer(groups, groups)
+    return same / same.sum(axis=1, keepdims=True)
 
 
 def main(

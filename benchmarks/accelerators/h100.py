@@ -37,6 +37,7 @@ def section(rows: Rows) -> str:
     versions = sorted({f"{PEERS[n]} {v}" for n, v in versions_of(rows)})
     return TEXT.format(
         beside="\n".join(beside_others(rows)),
+        alone="\n".join(rounds_alone(rows)),
         convolutions="\n".join(by_convolution(rows)),
         versions="; ".join(versions),
         device=device,
@@ -61,27 +62,50 @@ def versions_of(rows: Rows) -> Iterable[tuple[str, str]]:
     return ((row["case"]["peer"], row["found"]["version"]) for row in peers)
 
 
-def beside_others(rows: Rows) -> list[str]:
-    """A row for each model, number of clients and batch; patches are jaxfl's default here."""
-    lines = [
-        "| model | clients | batch | jaxfl, a round, ms | a client step, µs "
-        + "".join(f"| {name}, µs | times jaxfl " for name in PEERS.values())
-        + "| compiling, s |",
-        "|---|---:|---:|---:|---:|" + "---:|---:|" * len(PEERS) + "---:|",
-    ]
+def rounds_of(rows: Rows) -> Rows:
+    """The rounds with jaxfl's default way of convolution here, by model, clients and batch."""
     cases = [row for row in rows if row["part"] == "rounds"]
-    for row in sorted(cases, key=lambda row: order(row["case"])):
-        case, found = row["case"], row["found"]
-        if case["convolution"] == "grouped":
-            continue
-        work = (case["model"], case["clients"], case["batch"])
-        cells = [MODELS[case["model"]], f"{case['clients']:,}", str(case["batch"])]
-        ours = 1e3 * found["client step ms"]
-        cells += [f"{found['round ms']:.1f}", f"{ours:.1f}"]
-        for peer in PEERS:
-            theirs = time_of(rows, peer, work)
-            cells += ["", ""] if theirs is None else [f"{theirs:,.0f}", f"{theirs / ours:.0f}"]
-        lines.append(f"| {' | '.join(cells)} | {found['compile s']:.0f} |")
+    default = [row for row in cases if row["case"]["convolution"] != "grouped"]
+    return sorted(default, key=lambda row: order(row["case"]))
+
+
+def work_of(case: dict[str, Any]) -> tuple[str, int, int]:
+    """What a peer does too: the model, the clients and the batch."""
+    return case["model"], case["clients"], case["batch"]
+
+
+def named(case: dict[str, Any]) -> list[str]:
+    """The first cells of a row."""
+    return [MODELS[case["model"]], f"{case['clients']:,}", str(case["batch"])]
+
+
+def rounds_alone(rows: Rows) -> list[str]:
+    """A row for each model, number of clients and batch."""
+    lines = [
+        "| model | clients | batch | a round, ms | a client step, µs | compiling, s |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for row in rounds_of(rows):
+        found = row["found"]
+        times = f"{found['round ms']:.1f} | {1e3 * found['client step ms']:.1f}"
+        cells = [*named(row["case"]), times, f"{found['compile s']:.0f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def beside_others(rows: Rows) -> list[str]:
+    """A row for each round that another tool did too, with the ratio to jaxfl in brackets."""
+    peers = " | ".join(f"{name}, µs" for name in PEERS.values())
+    lines = [
+        f"| model | clients | batch | jaxfl, µs | {peers} |",
+        "|---|---:|---:|---:|" + "---:|" * len(PEERS),
+    ]
+    for row in rounds_of(rows):
+        ours = 1e3 * row["found"]["client step ms"]
+        times = [time_of(rows, peer, work_of(row["case"])) for peer in PEERS]
+        if any(time is not None for time in times):
+            cells = ["" if time is None else f"{time:,.0f} ({time / ours:.0f})" for time in times]
+            lines.append(f"| {' | '.join([*named(row['case']), f'{ours:.1f}', *cells])} |")
     return lines
 
 
@@ -131,6 +155,10 @@ belongs to a round; compiling and a first round apart.
 
 {beside}
 
+In brackets: how many times longer than jaxfl. All rounds of jaxfl:
+
+{alone}
+
 A model of its own for each client costs little on this card as long as all clients train in one
 program. With 100 LeNets and batches of 64 a local step takes 1.27 ms. The bytes that it moves (2.6
 GB, see below) take 0.78 ms at the card's published rate and 1.03 ms at the rate of a copy that was
@@ -152,12 +180,6 @@ jaxfl's times would be too long. Versions: {versions}.
 One machine ({device[device]}, jax {device[jax]}, Python {device[python]}, 16 CPU cores), once, on
 {date}. Products of 8,192 x 8,192 there reach {float32:.0f} TFLOP/s in float32, {TF32:.0f} in TF32
 and {bfloat16:.0f} in bfloat16, and a copy {copy:,.0f} GB/s. `python -m
-benchmarks.accelerators.session` measures the same and more. Not measured: models in bfloat16,
-ResNet-8 with 1,000 clients, and the tests of [determinism](determinism.md).
-
-Cells of [the papers' tables](papers.md) on another such machine, the same day: 63 cells, 94 results
-with all seeds, in eight and a half minutes, by eight processes that share the card by NVIDIA's MPS.
-pFedGraph's 50 rounds of 200 steps of ten LeNets took 7 to 22 s beside seven other runs, with three
-seeds in one program 11 to 44 s. Compiling took longer: 45 s for the first cell of a process, all at
-once on 16 cores, and 2 to 20 s where another cell had left its programs in the cache.
+benchmarks.accelerators.session` measures the same and more. Cells of the papers' tables on such a
+card: [notebook](notebook.md#cells-of-the-papers-tables-on-an-h100).
 """

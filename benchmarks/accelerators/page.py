@@ -30,8 +30,18 @@ def page(rows: dict[str, Any]) -> str:
         if platform in rows
     ]
     measured = h100.read_rows()
-    head = HEAD.format(headline=h100.headline(measured))
+    head = HEAD.format(headline=h100.headline(measured), compile=every_platform(rows))
     return "\n".join([head, h100.section(measured), PROGRAMS, *sections])
+
+
+def every_platform(rows: dict[str, Any]) -> str:
+    """How many rounds compile for each platform."""
+    told = []
+    for platform in ("cuda", "tpu"):
+        rounds = rows.get(platform, {}).get("rounds", {})
+        compiled = sum("error" not in row for row in rounds.values())
+        told.append(f"{compiled} of {len(rounds)} for {DEVICES[platform].name}")
+    return f"Rounds of methods that compile: {', '.join(told)}."
 
 
 def section(platform: str, device: Device, parts: dict[str, Any]) -> str:
@@ -143,21 +153,9 @@ and results of its kernels. The step is the loop that moves most bytes. A tile's
 contains zeros, which are multiplied too. A convolution of cuDNN counts as one kernel that reads and
 writes once; what it does inside is not seen, so the bound says little about `grouped`.
 
-Of the 44 kernels of a step of LeNet, 14 are batched products and 10 update the arrays of the
-parameters, one each. XLA does not merge the updates. With all parameters in one vector there is one
-update, but slices of the vector take the place of the others: one kernel fewer in all. The other 20
-are these (100 clients, batch 64, float32; 2026-11-25): two gather patches, two write a
-convolution's weights at the offsets of a tile, two add biases, pool and apply ReLU, and three are
-the gradient of that; three are the gradients of the dense layers' biases, two of them with that of
-ReLU; five compute the loss, its gradient and its sum; two order the rows of a batch, and one counts
-steps. The goal is 30 kernels a step. With one kernel for all updates there would still be 35. The
-temporaries of each row below are less than the bytes that a step moves. Some rows have more
-temporaries than the card has memory; `--chunk` trains fewer clients at a time.
-
-Where a step is short, starting its kernels takes longer than their work. To unroll the loop over
-steps saves few of them: with 10 clients and batches of 10, two and four steps in a body have 42 and
-40 kernels a step in place of 45, and 1.8 and 3.4 times the temporaries (2026-11-24). So the loop is
-not unrolled.
+The temporaries of each row below are less than the bytes that a step moves. Some rows have more
+temporaries than the card has memory; `--chunk` trains fewer clients at a time. What the 44 kernels
+of a step of LeNet are: [notebook](notebook.md#the-kernels-of-a-step-on-an-h100).
 """,
     "tpu": """Published rates of a chip: {gigabytes:,.0f} GB/s, {teraflops:.0f} TFLOP/s for
 bfloat16, in which a TPU multiplies float32 by default. Rounds are compiled for four chips with 25
@@ -166,18 +164,16 @@ the whole program with the body of each loop counted once: one local step, and w
 after the loop. Kernels are the operations in the loop's body, copies that run beside others
 included.
 
-Compiling takes long because of the convolutions. Of a step of LeNet with 25 clients, by themselves,
-the weight gradient of the first convolution takes 13 seconds of a core and that of the second 7,
-their forward passes and pooling some 11; an MLP's whole training takes 10. A sort of two keys took
-9 more, and therefore examples are ordered by counting on a TPU (`jaxfl/core/order.py`), with the
-same batches. These seconds are of an older processor than those of the table (2026-11-25). The goal
-is 30 seconds a round: 44 of the 61 rounds of LeNet below take less, and with an MLP, compiled on
-the older processor, 57 of 61; the longest take 86 and 54.
+Why compiling takes long: [notebook](notebook.md#compiling-for-a-tpu).
 """,
 }
 HEAD = """# Rounds on GPU and TPU
 
-{headline} On a TPU nothing was measured; all rounds compile for it.
+**Known:** {headline} {compile}
+
+**Not known:** nothing was measured on a TPU. On a GPU nothing was measured of models in bfloat16,
+of ResNet-8 with 1,000 clients and of [repeats to the same bits](determinism.md), and one card was
+measured once.
 """
 PROGRAMS = """## What the programs consist of
 

@@ -90,7 +90,7 @@ def page(rows: Rows) -> str:
       IndexError: a row is missing.
     """
     sections = [section(axis, rows) for axis in AXES]
-    return "\n".join([head(rows), *sections])
+    return "\n".join([head(rows), *sections, how(rows)])
 
 
 def head(rows: Rows) -> str:
@@ -105,9 +105,13 @@ def head(rows: Rows) -> str:
         slower=max(ratio(rows_of(clients, method, rows), "ms") for method in METHODS),
         larger=100
         * (max(ratio(rows_of(rounds, method, rows), "peak_mib") for method in METHODS) - 1),
-        dates=" and ".join(sorted({row["date"] for row in rows})),
-        place=PLACE,
     )
+
+
+def how(rows: Rows) -> str:
+    """What stands behind the tables."""
+    dates = " and ".join(sorted({row["date"] for row in rows}))
+    return HOW.format(dates=dates, place=PLACE)
 
 
 def ratio(rows: Rows, name: str) -> float:
@@ -176,17 +180,21 @@ def digits(value: float) -> str:
 
 HEAD = """# How runs grow
 
-A round takes time in proportion to the clients that take part, to the parameters and to the seeds.
-All methods but fedavg also work on a matrix with a row and a column for each of these clients: from
-300 to 1,000 of them their rounds grow with an exponent of {lowest:.1f} to {highest:.1f}.
-The time of a round does not depend on the number of rounds. With a cohort of 100, a round of 3,000
-clients takes at most {slower:.1f} times as long as one of 100. Compiling takes about as long for
-each size. The memory grows by what the models of the clients hold, and by at most {larger:.0f} %
-from 20 to 600 rounds.
+A round takes time in proportion to the clients that take part, to the parameters and to the seeds,
+whatever the number of rounds; compiling takes about as long for each size. With a cohort of 100, a
+round of 3,000 clients takes at most {slower:.1f} times as long as one of 100.
+The graph costs more where all clients take part: all methods but fedavg also work on a matrix with
+a row and a column for each of them, and from 300 to 1,000 clients their rounds grow with an
+exponent of {lowest:.1f} to {highest:.1f}. The memory grows by what the models of the clients hold,
+and by at most {larger:.0f} % from 20 to 600 rounds.
 
-`python -m benchmarks.growth` makes this page, one run after another, each with a cold start on one
-core: random data, 20 examples a client, a linear model, 5 steps of batch 10, one evaluation at the
-end. Measured on {dates}, on {place}.
+`python -m benchmarks.growth` makes this page; [how it is measured](#how-it-is-measured) stands at
+its end.
+"""
+HOW = """## How it is measured
+
+One run after another, each with a cold start on one core: random data, 20 examples a client, a
+linear model, 5 steps of batch 10, one evaluation at the end. Measured on {dates}, on {place}.
 The time of a round is that of the best of three stretches of all rounds. Compiling is all that a
 run compiles before its first round, with no program kept from earlier runs. The memory is the peak
 of the process, of which Python, JAX and its compiler take some 400 MiB. Files are all files of the

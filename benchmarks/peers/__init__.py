@@ -46,6 +46,13 @@ def fastest(runs: list[dict | str], key: str = "ms") -> dict | str:
     return min(finished, key=lambda run: run[key]) if finished else runs[0]
 
 
+def peer_cell(found: dict | str, ours: float, key: str = "ms", digits: int = 2) -> str:
+    """A cell of a table: the peer's number and, in brackets, its ratio to ours."""
+    if isinstance(found, str):
+        return found
+    return f"{found[key]:.{digits}f} ({found[key] / ours:.1f})"
+
+
 def peer_cells(found: dict | str, ours: float, key: str = "ms", digits: int = 2) -> str:
     """Two cells of a table: the peer's number, and its ratio to ours."""
     return (

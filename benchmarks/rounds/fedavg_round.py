@@ -93,7 +93,7 @@ for each core.
 {rows}
 
 BlazeFL 3 is made for Python 3.14 without a global lock, which this machine does not have; under
-Python 3.13 its threads share the lock. On 2026-11-25, on a newer processor (403 GFLOP/s), a step of
-jaxfl took 0.29 and 1.11 ms, and the peers 5.1 and 2.8 times as long (PyTorch), 7.5 and 8.6
-(FedJAX), 5.9 and 2.9 (pfl), 6.4 and 3.9 (Flower 1.41.0), 3.9 and 2.5 (BlazeFL 2.0.2).
+Python 3.13 its threads share the lock.
+
+Other processors, and what was tried: [notebook](notebook.md#one-round-of-100-clients-on-cpu).
 """

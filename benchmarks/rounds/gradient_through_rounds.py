@@ -82,9 +82,5 @@ gradient by alpha and lambda (ten clients, an MLP on digits; one device).
 |---|---:|---:|---:|---:|
 {rows}
 
-The time of compiling is that of the kernels (XLA's fusions), some 200 a second, and 120 to 150 on
-an older processor. Of those of the gradient more than a third only keep what the rounds computed
-and read it again. Where `jax.checkpoint` computes each round again in place of keeping it, there
-are a tenth fewer kernels, but compiling takes as long; with LLVM's optimisation at level 1 it takes
-a seventh less (2026-11-24, one trial).
+Other processors, and what was tried: [notebook](notebook.md#a-gradient-through-rounds-on-cpu).
 """

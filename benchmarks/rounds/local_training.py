@@ -135,24 +135,5 @@ Convolution, bias, ReLU and pooling are one operation with one gradient
 (`jaxfl/models/convolution/tiles.py`), clients run one at a time on each core (`chunk="auto"`, a
 device a core), and batches in parts of 16 (`micro`).
 
-The goals are 4.5 times the PyTorch loop (the first of the two columns) for LeNet on 32x32 with
-batch 16, 3.3 with batch 64, and 1.2 for cedar6. On 2026-11-25, on a newer processor (409 GFLOP/s),
-the first two were reached, with 4.6 and 3.8, and the third was missed, with 1.1; two more runs gave
-1.19 and 1.12. A step of cedar6 has 12.9 billion operations if convolutions are computed directly.
-Counted so, jaxfl is at nine tenths of the rate of products, and PyTorch at eight tenths. Winograd's
-way needs fewer operations, so this is no bound: a trace says that 56 % of the time of all
-operations are the products of the convolutions, and 33 % what Winograd's way does around them,
-which is cutting tiles, adding them up and copying.
-
-Three runs on an older processor (175 to 184 GFLOP/s) on 2026-11-24 and 25 gave 4.0, 3.2 and 4.0
-with batch 16, 3.1, 3.7 and 2.7 with batch 64, and 1.9, 1.3 and 1.2 for cedar6. In the second of
-them short scripts ran beside it for a moment. A trace on that processor says what the time of all
-operations of LeNet consists of (batch 16, then 64): 57 and 58 % are the five products of the
-convolutions, 19 and 22 % making patches, adding them up and pooling, 11 and 11 % the products of
-the dense layers, and the rest reading the batch, the update and the loop. The five products have
-65.7 million operations for a batch of 16. For one of them the trace says 0.06 ms; timed alone, with
-a core for each device, it takes 0.20 ms. With this number the five take 0.72 ms of a core, which is
-the rate of products of 2048x2048 (0.75 ms). The product of the first kernel's gradient takes a
-third of the time of the five in the trace; in five other layouts of its factors it took 1.1 to 2.9
-times as long.
+Other processors, and what was tried: [notebook](notebook.md#one-local-step-on-cpu).
 """

@@ -17,7 +17,7 @@ import numpy as np
 
 import jaxfl
 from benchmarks.measure import best_ms, use_all_cores
-from benchmarks.peers import ROOT, peer_cells, run_peer, stored
+from benchmarks.peers import ROOT, peer_cell, run_peer, stored
 from benchmarks.peers.work import peak_gib, print_json
 from jaxfl.simulation import checkpoint, on_disk
 from jaxfl.simulation.rounds import draw_cohort
@@ -132,40 +132,42 @@ def in_own_process(method: str, clients: int) -> dict[str, float]:
 
 def section(environments: Path | None, sizes: tuple[int, ...] = (1_000, 10_000, 100_000)) -> str:
     """Both tables."""
-    rows = []
+    columns: list[dict[str, str]] = []
     peers = []
     first = 0.0
     for clients in sizes:
         found = in_own_process("pfedgraph", clients)
         first = first or found["round"]
-        cells = [
-            f"{clients:,}",
-            f"{found['round']:.2f}",
-            f"{found['round'] / first:.2f}",
-            f"{found['cpu']:.2f}",
-            f"{found['drawing_ms']:.0f}",
-            f"{found['evaluation']:.2f}",
-            f"{found['checkpoint']:.2f}",
-            f"{found['resume']:.2f}",
-            f"{found['peak_gib']:.2f}",
-            f"{clients * found['row'] / 2**30:.1f}",
-            f"{found['states_gib']:.2f}",
-        ]
-        rows.append(f"| {' | '.join(cells)} |")
+        numbers = {
+            "clients": f"{clients:,}",
+            "round, s": f"{found['round']:.2f}",
+            "relative": f"{found['round'] / first:.2f}",
+            "CPU time, s": f"{found['cpu']:.2f}",
+            "drawing, ms": f"{found['drawing_ms']:.0f}",
+            "evaluation, s": f"{found['evaluation']:.2f}",
+            "checkpoint, s": f"{found['checkpoint']:.2f}",
+            "resume, s": f"{found['resume']:.2f}",
+            "peak memory, GiB": f"{found['peak_gib']:.2f}",
+            "all states, GiB": f"{clients * found['row'] / 2**30:.1f}",
+            "written, GiB": f"{found['states_gib']:.2f}",
+        }
+        columns.append(numbers)
         ours = in_own_process("fedavg", clients)
         cells = [f"{clients:,}", f"{ours['round']:.2f}", f"{ours['peak_gib']:.2f}"]
         for peer in PEERS.values():
             theirs = run_peer(environments, peer, clients)
-            cells.append(peer_cells(theirs, ours["round"], "round"))
+            cells.append(peer_cell(theirs, ours["round"], "round"))
             cells.append("" if isinstance(theirs, str) else f"{theirs['peak_gib']:.2f}")
         peers.append(f"| {' | '.join(cells)} |")
-    columns = " | ".join(f"{name}, s | times jaxfl | GiB" for name in PEERS)
-    rule = "---:|" * 3 * len(PEERS)
+    lines = [[name, *(numbers[name] for numbers in columns)] for name in columns[0]]
+    lines.insert(1, ["---"] + ["---:"] * len(columns))
+    beside = " | ".join(f"{name}, s | GiB" for name in PEERS)
+    rule = "---:|" * 2 * len(PEERS)
     return TEXT.format(
-        rows="\n".join(rows),
+        rows="\n".join(f"| {' | '.join(cells)} |" for cells in lines),
         rounds=stored.ALL_ROUNDS,
         peers="\n".join(peers),
-        columns=columns,
+        beside=beside,
         rule=rule,
     )
 
@@ -173,34 +175,27 @@ def section(environments: Path | None, sizes: tuple[int, ...] = (1_000, 10_000, 
 TEXT = """## More clients than fit into memory
 
 pFedGraph on clients of 50 images 28x28 for training and 10 for testing, each with a personal LeNet,
-100 clients a round and 5 epochs of batch 10: data and states lie on disk (`jaxfl.simulation.on_disk`), and a
-round reads its cohort. Each number of clients in a process of its own; best of five times 4 rounds.
-*Relative* is the time of a round in units of that of the first line, and *drawing* the part of a
-round in which its clients are drawn. The evaluation is that of the 100 clients of a round, without
-fine-tuning. A checkpoint includes that all states are on the disk; resuming is from the start of
-reading to the state, compiling included, and the round after it is checked to have the same losses
-as without the stop. *All states* is what the states of all clients would take, and *written* what
-the file takes after {rounds} rounds.
+100 clients a round and 5 epochs of batch 10: data and states lie on disk
+(`jaxfl.simulation.on_disk`), and a round reads its cohort. Each number of clients in a process of
+its own; best of five times 4 rounds. *Relative* is the time of a round in units of that of the
+first column, and *drawing* the part of a round in which its clients are drawn. The evaluation is
+that of the 100 clients of a round, without fine-tuning. A checkpoint includes that all states are
+on the disk; resuming is from the start of reading to the state, compiling included, and the round
+after it is checked to have the same losses as without the stop. *All states* is what the states of
+all clients would take, and *written* what the file takes after {rounds} rounds.
 
-| clients | round, s | relative | CPU time, s | drawing, ms | evaluation, s | checkpoint, s | resume, s | peak memory, GiB | all states, GiB | written, GiB |
-|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|
 {rows}
 
-The goal is a round that takes at most 1.1 times as long with more clients; it was reached on
-2026-11-25, in memory that was used shortly before. This machine is virtual: memory that was not
-used for some time comes from its host again, page by page. So another process fills 2 GiB and ends
-before rounds are timed. Without that, most rounds of 100,000 clients write into such memory:
-writing takes 85 to 95 ms of a core in place of 10 to 25, and a round took 1.08 to 1.22 times as
-long as with 1,000 clients (2026-11-25). Also, up to that day 100 of 100,000 clients were drawn by a
-permutation, which sorts twice and took 35 ms. Up to 10,000 clients are still drawn so.
+Other processors, and what was tried: [notebook](notebook.md#clients-on-disk).
 
 FedJAX and pfl keep no personal models of clients on the disk, so the same rounds of federated
 averaging stand beside theirs. FedJAX reads its clients from SQLite, pfl from one mapped array.
+In brackets: times jaxfl.
 
-| clients | jaxfl, s | GiB | {columns} |
+| clients | jaxfl, s | GiB | {beside} |
 |---|---:|---:|{rule}
 {peers}
-"""  # noqa: E501 - the head of a table
+"""
 
 
 if __name__ == "__main__":

@@ -123,10 +123,5 @@ first line. Clients with two labels are scored on 2,000 of the 10,000 test image
 are computed; the script computes all of them. By default `jaxfl run` fine-tunes the deployed models
 and scores these, in the rounds that are evaluated: the third line.
 
-The goals are 6.5 times in the first line and 8 in the second. On 2026-11-25, on a newer processor
-(409 GFLOP/s), the first was missed, with 6.4, and the second reached, with 8.6. On an older
-processor the script took 71 s (2026-11-24, 171 GFLOP/s) and 45 s (2026-11-25, 184 GFLOP/s), and
-jaxfl 9.2 and 7.3 s, which is 7.7 and 6.2 times; with clients of two labels 11.0 and 8.7. Nearly all
-of the training is 2,000 local steps, of 1.1 ms on the newer processor; [one local
-step](#one-local-sgd-step-of-one-client) says where their time goes.
+Other processors, and what was tried: [notebook](notebook.md#a-whole-round-of-pfedgraph-on-cpu).
 """

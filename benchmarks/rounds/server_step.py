@@ -88,21 +88,9 @@ quadratic program a row, a sum a pair and layer.
 {rows}
 
 The floor is the two products at the rate above. With few models the products are too thin for that
-rate. With 50 models on one device, most of the time goes to the product for the cosines, which XLA
-leaves to one core because its result has only 50 x 50 numbers: alone it takes 3.9 ms, nearly six
-times its floor, and more where it is divided into two to eight products of shorter rows. To bring
-every model to a scale at which no square overflows took a seventh of the step with 50 models and a
-quarter with 200, because it writes them anew (on an older processor; all 2026-11-25).
+rate.
 
-Split over the devices of one CPU, the step takes longer than on one of them: XLA transposes the
-models of each device before it gathers them, and gathers them again to mix. Two other programs were
-tried with 10, 50, 100 and 200 models (2026-11-25, one trial on an older processor, 184 GFLOP/s). If
-the rows of the matrices are divided for both products, the step takes 2.3, 1.4, 1.3 and 1.4 times
-as long as on one device; this was not tried in a whole round. If their columns are divided, it
-takes 1.7, 1.3, 1.2 and 1.3 times as long; but in a whole round, where the models are arrays layer
-by layer, dividing each array made the round slower. To use one device for the whole round does not
-help either: with a single local step of batch 16, a round of 10, 100 and 200 clients took 15, 162
-and 359 ms on one device of that processor, and 12, 142 and 339 ms on two.
+Other processors, and what was tried: [notebook](notebook.md#the-server-step-of-pfedgraph-on-cpu).
 
 K-means of 30 such models in 5 clusters, ten restarts: {own:.1f} ms, scikit-learn {sklearn:.1f} ms
 ({ratio:.1f} times).

@@ -15,7 +15,7 @@ import numpy as np
 
 import jaxfl
 from benchmarks.measure import best_ms, compile_round, use_all_cores, without_evaluation
-from benchmarks.peers import ROOT, peer_cells, run_peer
+from benchmarks.peers import ROOT, peer_cell, run_peer
 from benchmarks.peers.unequal import PARTITIONS, Unequal, unequal_from_arguments
 from benchmarks.peers.work import images, peak_gib, print_json, restart_peak
 from jaxfl.core.types import Dataset
@@ -156,15 +156,15 @@ def section(
                 ]
                 for peer in PEERS.values():
                     theirs = run_peer(environments, peer, *work)
-                    cells.append(peer_cells(theirs, found["ms"]))
+                    cells.append(peer_cell(theirs, found["ms"]))
                 rows.append(f"| {' | '.join(cells)} |")
     pixels = examples * 32 * 32 * 3 / 2**30
-    peers = " | ".join(f"{name}, ms | times jaxfl" for name in PEERS)
+    peers = " | ".join(f"{name}, ms" for name in PEERS)
     return TEXT.format(
         examples=f"{examples:,}",
         pixels=f"{pixels:.2f}",
         peers=peers,
-        rule="---:|" * (5 + 2 * len(PEERS)),
+        rule="---:|" * (5 + len(PEERS)),
         rows="\n".join(rows),
     )
 
@@ -176,7 +176,7 @@ images 32x32x3 ({pixels} GiB) among all clients: equal sizes, and the sizes of a
 with parameter .1. Milliseconds for each batch that has examples, in the best of three rounds.
 *Padded* is the number of batches in units of those with examples if every client took as many as
 the largest one, and *round* the time of the round in units of the equal clients' round. The memory
-is the process's peak. All sides have the same clients.
+is the process's peak. All sides have the same clients. In brackets: times jaxfl.
 
 | clients | batches | padded | jaxfl, ms | round | peak memory, GiB | {peers} |
 |---|{rule}
@@ -196,13 +196,7 @@ of MiB. The goal is *data* of at most 1.3.
 |---|---:|---:|---:|---:|---:|---:|
 {rows}
 
-Of 1,000 clients the rounds take some 500 MiB beyond what the process holds before them, whether
-equal clients have 1,000 or 60,000 images among them, or one has 10,000 and each other one 50
-(2026-11-25): in the rounds no image is there twice. But with one client of 10,000 and others of 50,
-which have 176 MiB of images, *data* misses the goal: it was 1.50 and 1.47 in two tables, and 1.37
-by the medians of five processes. What is too much is there before the first round. The masks,
-padded to the largest client, are 10 MiB of it; the rest was not found. The last line above has more
-images, for which it counts less.
+Other processors, and what was tried: [notebook](notebook.md#memory-of-clients-of-different-sizes).
 
 *Loading* includes compiling. Its peak is when the images are there twice, because
 `jaxfl.data.from_arrays` copies the caller's array into memory that JAX can share.

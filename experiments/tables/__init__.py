@@ -4,5 +4,5 @@
 - `measures`: numbers taken from mixing weights, for figures that are pictures of weights
 - `results`: what a run of a cell leaves, kept in `experiments/results`
 - `standins`: small random data in the formats of the real sets
-- `page`: tables for the terminal and for docs/papers.md
+- `page`: tables for the terminal, docs/papers.md and docs/papers
 """

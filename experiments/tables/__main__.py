@@ -16,7 +16,7 @@ from rich.table import Table as Shown
 
 from experiments.tables import results, specification
 from experiments.tables.fill import fill, fill_together, select, start, together
-from experiments.tables.page import terminal, whole
+from experiments.tables.page import pages, terminal
 from experiments.tables.specification import Cell
 from experiments.tables.staleness import stale
 from experiments.tables.standins import smoke
@@ -24,7 +24,7 @@ from jaxfl.core.errors import InputError, check
 from jaxfl.experiment.session.interrupt import exit_code, stops_at_once
 from jaxfl.experiment.store import files
 
-PAGE = Path(__file__).parents[2] / "docs" / "papers.md"
+DOCS = Path(__file__).parents[2] / "docs"
 SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
@@ -41,7 +41,7 @@ def main(
     page: bool = False,
     check_stale: bool = False,
 ) -> None:
-    """Runs missing cells, the most telling first, prints each table and writes docs/papers.md.
+    """Runs missing cells, the most telling first, prints each table and writes the papers' pages.
 
     Args:
       tables: such as pfedgraph.table1; none: lists them all.
@@ -55,13 +55,13 @@ def main(
         runs, also one that was started elsewhere on the same disk.
       scale: "smoke": a few steps on random data of the same form, to try whether a table runs;
         nothing of it is kept.
-      page: write docs/papers.md, and nothing else.
+      page: write docs/papers.md and the pages in docs/papers, and nothing else.
       check_stale: mark the results whose code gives other numbers now; they are run again next
         time. It takes some seconds a cell.
     """
     console = Console()
     if page:
-        _write_page(console)
+        _write_pages(console)
         return
     if not tables:
         console.print(_listing())
@@ -86,7 +86,7 @@ def main(
         else:
             errors = fill_together(workers, tables, only, seeds, at_once, ends, console)
     if check_stale or run:
-        _write_page(console)
+        _write_pages(console)
     for table in specifications:
         if table.script:
             console.print(f"{table.name} is drawn by: {table.command}", soft_wrap=True)
@@ -95,10 +95,12 @@ def main(
     check(not errors, "; ".join(errors))
 
 
-def _write_page(console: Console) -> None:
-    """Writes docs/papers.md from all results that there are."""
-    files.write_file(PAGE, whole([specification.load(name) for name in specification.names()]))
-    console.print(f"written to {PAGE}", highlight=False)
+def _write_pages(console: Console) -> None:
+    """Writes docs/papers.md and the page of each paper from all results that there are."""
+    (DOCS / "papers").mkdir(exist_ok=True)
+    for name, text in pages([specification.load(one) for one in specification.names()]).items():
+        files.write_file(DOCS / name, text)
+        console.print(f"written to {DOCS / name}", highlight=False)
 
 
 def _mark(cells: list[Cell], console: Console) -> None:

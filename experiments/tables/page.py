@@ -1,7 +1,8 @@
-"""A table beside its published numbers, for the terminal and for docs/papers.md."""
+"""A table beside its published numbers, for the terminal and for the pages of the papers."""
 
 import re
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +14,8 @@ from experiments.tables.specification import Column, Row, Table
 
 SEEDS = range(10)  # seeds whose results are looked for
 TEXTS = Path(__file__).parent
+WIDTH = 8  # columns that a table on a page has at most
+Entries = dict[tuple[str, str], "Entry"]  # (row, column) -> what is known of it
 
 
 LEGEND = """
@@ -24,6 +27,16 @@ version; the present code gives another number. Where the authors' code shows ho
 they are taken so here (`jaxfl list presets`). A 95 % interval in the text is one over the clients
 of a run: it tells whether the clients agree on a difference, not what another seed would give.
 """.strip()
+
+VERDICT = """
+{close} of the {compared} numbers that stand beside a published one are within a point of it, or
+within the margin of a table in another unit. A table is computed cell by cell, and many cells are
+missing still. [Results](results/index.md) says what of each paper holds.
+"""
+MADE = """
+`python -m experiments.tables --page` makes this page and those of the papers from the results in
+`experiments/results`.
+"""
 
 
 class Entry(NamedTuple):
@@ -58,7 +71,7 @@ class Entry(NamedTuple):
         return self.difference is not None and abs(self.difference) > self.margin
 
 
-def entries(table: Table, folder: Path = results.FOLDER) -> dict[tuple[str, str], Entry]:
+def entries(table: Table, folder: Path = results.FOLDER) -> Entries:
     """(row, column) -> what is known of it."""
     by_cell: dict[tuple[str, str], dict[int, float]] = {}
     old = set()
@@ -138,17 +151,22 @@ def terminal(table: Table, folder: Path = results.FOLDER) -> Shown:
     return grid
 
 
-def markdown(table: Table, folder: Path = results.FOLDER) -> str:
-    """A section of docs/papers.md: the columns in which something is computed, and what it says."""
-    by_cell = entries(table, folder)
+def markdown(table: Table, folder: Path = results.FOLDER, by_cell: Entries | None = None) -> str:
+    """A section of a paper's page: the columns in which something is computed, and what it says.
+
+    Args:
+      table: the table.
+      folder: of the results.
+      by_cell: its entries, if they are known already.
+    """
+    by_cell = entries(table, folder) if by_cell is None else by_cell
     columns = [
         column
         for column in table.columns
         if any(by_cell[row.name, column.name].ours for row in table.rows)
     ]
-    rows = [row for row in table.rows if any(by_cell[row.name, c.name].ours for c in columns)]
-    there, count = _counts(table, folder)
-    lines = [f"### {_heading(table)}", ""]
+    there, count = _counts(table, by_cell)
+    lines = [f"## {_heading(table)}", ""]
     if table.note:
         lines += [_wrap(table.note), ""]
     if table.also:
@@ -156,17 +174,23 @@ def markdown(table: Table, folder: Path = results.FOLDER) -> str:
     if table.script:
         lines += [_wrap(f"Drawn by `{table.command}`."), ""]
     if table.picture:
-        lines += [f"![{table.title}]({table.picture})", ""]
+        lines += [f"![{table.title}](../{table.picture})", ""]
     if table.rows:
         lines += [f"Cells computed: {there} of {count} (`{table.command}`).", ""]
-    if rows:
-        header = ["", *(column.name for column in columns)]
-        body = [[row.name, *(_cell(by_cell[row.name, c.name]) for c in columns)] for row in rows]
-        every = [header, ["---"] + ["---:"] * len(columns), *body]
-        lines += [*(f"| {' | '.join(cells)} |" for cells in every), ""]
+    for first in range(0, len(columns), WIDTH - 1):
+        lines += _grid(table, columns[first : first + WIDTH - 1], by_cell)
     paper, _, name = table.name.partition(".")
     lines += _text(TEXTS / paper / f"{name}.md")
     return "\n".join(lines)
+
+
+def _grid(table: Table, columns: Sequence[Column], by_cell: Entries) -> list[str]:
+    """These columns of a table, with the rows in which something is computed."""
+    rows = [row for row in table.rows if any(by_cell[row.name, c.name].ours for c in columns)]
+    header = ["", *(column.name for column in columns)]
+    body = [[row.name, *(_cell(by_cell[row.name, c.name]) for c in columns)] for row in rows]
+    every = [header, ["---"] + ["---:"] * len(columns), *body]
+    return [*(f"| {' | '.join(cells)} |" for cells in every), ""]
 
 
 def _heading(table: Table) -> str:
@@ -174,9 +198,26 @@ def _heading(table: Table) -> str:
 
 
 def _link(table: Table) -> str:
-    """The place of a table as a link to its section, by the rule of the hosts of Markdown."""
-    anchor = re.sub(r"[^\w -]", "", _heading(table).lower()).replace(" ", "-")
-    return f"[{table.place}](#{anchor})"
+    """The place of a table as a link to its section, from docs/papers.md."""
+    return f"[{table.place}](papers/{_paper(table)}.md#{_anchor(table)})"
+
+
+def _anchor(table: Table) -> str:
+    """The anchor of a table's section, by the rule of the hosts of Markdown."""
+    return re.sub(r"[^\w -]", "", _heading(table).lower()).replace(" ", "-")
+
+
+def _paper(table: Table) -> str:
+    """The name of a paper's files."""
+    return table.name.partition(".")[0]
+
+
+def _linked(text: str, tables: Sequence[Table]) -> str:
+    """Text in which "(table 1)" is a link to the section of that table."""
+    for table in tables:
+        place = table.place.partition(",")[0]
+        text = text.replace(f"({place})", f"([{place}](#{_anchor(table)}))")
+    return text
 
 
 def _wrap(text: str) -> str:
@@ -196,42 +237,65 @@ def _cell(entry: Entry) -> str:
     return f"{ours} ({'; '.join(numbers)})" if numbers else ours
 
 
-def whole(tables: list[Table], folder: Path = results.FOLDER) -> str:
-    """docs/papers.md: what is computed, a section for each paper, what is not computed yet.
+def pages(tables: Sequence[Table], folder: Path = results.FOLDER) -> dict[str, str]:
+    """The pages by their paths below docs/: papers.md, and a page for each paper.
 
-    The paper with the most tables comes first. The texts of a paper stand beside its tables:
-    `findings.md` comes before them, `NAME.md` behind the table NAME, and `protocol.md` last.
+    The texts of a paper stand beside its tables: `findings.md` comes before them, `NAME.md` behind
+    the table NAME, and `protocol.md` is a page of its own.
     """
+    return pages_of(tables, {table.name: entries(table, folder) for table in tables})
+
+
+def pages_of(tables: Sequence[Table], known: dict[str, Entries]) -> dict[str, str]:
+    """The same from the entries of each table."""
     papers: dict[str, list[Table]] = {}
     gaps: list[Table] = []
     for table in tables:
-        if table.picture or _counts(table, folder)[0]:
-            papers.setdefault(table.paper, []).append(table)
+        if table.picture or _counts(table, known[table.name])[0]:
+            papers.setdefault(_paper(table), []).append(table)
         else:
             gaps.append(table)
-    groups = sorted(papers.items(), key=lambda item: -len(item[1]))
+    groups = dict(sorted(papers.items(), key=lambda item: -len(item[1])))
+    made = {"papers.md": overview(groups, gaps, known)}
+    for paper, members in groups.items():
+        made[f"papers/{paper}.md"] = paper_page(members, known)
+        protocol = TEXTS / paper / "protocol.md"
+        if protocol.exists():
+            made[f"papers/{paper}_protocol.md"] = protocol.read_text()
+    return made
+
+
+def paper_page(tables: Sequence[Table], known: dict[str, Entries]) -> str:
+    """The page of a paper: what of it holds, and its tables one by one."""
+    first = tables[0]
+    title = f"{first.paper}'s tables and figures"
+    lines = [f"# {title}", ""]
+    lines += [_linked(text, tables) for text in _text(TEXTS / _paper(first) / "findings.md")]
+    source = f"[The paper]({first.link}). " if first.link else ""
+    lines += [_wrap(f"{source}[The papers' tables](../papers.md) says how to read a cell."), ""]
+    lines += [markdown(table, by_cell=known[table.name]) for table in tables]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def overview(
+    groups: dict[str, list[Table]], gaps: Sequence[Table], known: dict[str, Entries]
+) -> str:
+    """docs/papers.md: how much is computed and agrees, where each table is, what is missing."""
+    every = [table for members in groups.values() for table in members]
     lines = [
         "# The papers' tables",
         "",
-        "Made by `python -m experiments.tables --page` from the results in `experiments/results`.",
-        "",
-        _wrap(LEGEND),
+        _wrap(_verdict(every, known)),
         "",
         "| paper | table | what it shows | cells computed |",
         "|---|---|---|---:|",
     ]
-    for paper, members in groups:
+    for members in groups.values():
         for table in members:
-            there, count = _counts(table, folder)
+            there, count = _counts(table, known[table.name])
             cells = f"{there} of {count}" if count else "drawn"
-            lines.append(f"| {paper} | {_link(table)} | {table.title} | {cells} |")
-    lines += ["", "[Not computed yet](#not-computed-yet) has the other tables.", ""]
-    for paper, members in groups:
-        texts = TEXTS / members[0].name.partition(".")[0]
-        lines += [f"## [{paper}]({members[0].link})" if members[0].link else f"## {paper}", ""]
-        lines += _text(texts / "findings.md")
-        lines += [markdown(table, folder) for table in members]
-        lines += _text(texts / "protocol.md")
+            lines.append(f"| {table.paper} | {_link(table)} | {table.title} | {cells} |")
+    lines += ["", "## How to read a cell", "", _wrap(LEGEND), "", _wrap(MADE), ""]
     lines += [
         "## Not computed yet",
         "",
@@ -241,15 +305,31 @@ def whole(tables: list[Table], folder: Path = results.FOLDER) -> str:
         "|---|---|---:|---|",
     ]
     for table in gaps:
-        count = _counts(table, folder)[1] or ""
+        count = _counts(table, known[table.name])[1] or ""
         link = f"[{table.paper}]({table.link})" if table.link else table.paper
         lines.append(f"| {link}, {table.place} | {table.title} | {count} | `{table.command}` |")
     return "\n".join(lines) + "\n"
 
 
-def _counts(table: Table, folder: Path) -> tuple[int, int]:
+def _verdict(tables: Sequence[Table], known: dict[str, Entries]) -> str:
+    """How many cells have our number, and how many of these agree with the published one.
+
+    Means over columns are left out: they say nothing new.
+    """
+    every = [
+        entry
+        for table in tables
+        for row in table.rows
+        for column in table.columns
+        if not column.mean_of and (entry := known[table.name][row.name, column.name]).ours
+    ]
+    compared = [entry for entry in every if entry.difference is not None]
+    close = sum(not entry.off for entry in compared)
+    return VERDICT.format(compared=len(compared), close=close)
+
+
+def _counts(table: Table, by_cell: Entries) -> tuple[int, int]:
     """How many cells have a number, and how many there are."""
     plain = {column.name for column in table.columns if not column.mean_of}
-    by_cell = entries(table, folder)
     cells = [entry for (_, column), entry in by_cell.items() if column in plain]
     return sum(bool(entry.ours) for entry in cells), len(cells)

@@ -60,7 +60,8 @@ def apfl(
     """Each client deploys alpha v + (1 - alpha) w, a mixture of its own v and the global model w.
 
     A local step lowers f(w) as a function of w, and f(alpha v + (1 - alpha) w) as a function of v,
-    both on the same batch. Clients count equally, as in the paper.
+    both on the same batch. Clients count equally, as in the paper. The weight alpha takes a step
+    down the derivative of the mixture's loss, (v - w) . grad f(alpha v + (1 - alpha) w): (10).
 
     A client that never took part deploys w, from which its first v starts.
 

@@ -40,8 +40,8 @@ def ditto(task: Task, *, lam: Annotated[Scalar, NOT_NEGATIVE] = 1.0) -> Algorith
     """FedAvg, and a second model for each client, which stays near the global model.
 
     Clients count equally in the global model w, as in the authors' code; pFedGraph's tables weigh
-    them by size. A client trains its own model v to lower its loss plus lam / 2 |v - w^t|^2, where
-    w^t is the global model (2).
+    them by size. A client trains its own model v to lower (2), its loss plus lam / 2 |v - w^t|^2,
+    where w^t is the global model.
 
     A client that never took part deploys the current global model and trains its first v from it.
 

@@ -88,6 +88,13 @@ def fedcedar(
 ) -> Algorithm:
     """Clusters of models are the nodes of a graph, and models propagate between the nodes.
 
+    The equations:
+
+    - (1): k-means divides the models of a round into K clusters with the means c_1 to c_K.
+
+    - (2): with the edges R_kl = cos(c_k, c_l) / sum_m cos(c_k, c_m), the models of the nodes are
+      the rows of R^P c: P steps of propagation.
+
     A client that took part in the last round gets the model of its node; any other client gets the
     mean of the nodes' models (but see `identity`).
 

@@ -83,6 +83,21 @@ def gfedmtl(
 ) -> Algorithm:
     """Servers learn a model for each cluster by ADMM, with their neighbours and other clusters.
 
+    The equations, with clients k of server s and cluster q, and N_s the neighbours of s:
+
+    - (13): w_k minimises the client's loss + lam / C_qs w . w - phi_k . (w - w_qs) +
+      rho / 2 (w - w_qs) . (w - w_qs), where C_qs is the number of clients of q at s.
+
+    - (14): v_qs is the mean of w_k - phi_k / rho over these clients.
+
+    - (15): u_qs = (v_qs + tau sum_r v_rs) / (1 + tau (Q - 1)), r over the other clusters.
+
+    - (16): phi_k grows by rho (u_qs - w_k).
+
+    - (17): x_qs is the mean of u_qs and of u_qt over t in N_s.
+
+    - (18): w_qs = (x_qs + tau sum_r sum_t u_rt) / (1 + tau (Q - 1) N), N the number of neighbours.
+
     State: memory = `admm.Client`; record = `Record`; server = (w_qs [S, Q, ...], the learner of tau
     or nothing, the integral e_qs [S, Q, ...] or nothing).
     Metrics: `disagreement` of the servers; if tau is learned, the mean `tau` between clusters.

@@ -32,7 +32,10 @@ def moon(
 ) -> Algorithm:
     """FedAvg with features near those of the global model and far from those of the last local one.
 
-    The features are the input of the model's head.
+    A client minimises (3), its loss plus mu times -log(a / (a + b)), where a is the exponential of
+    the cosine between an example's features in its model and in the global model, over the
+    temperature, and b the same with its last local model. The features are the input of the model's
+    head.
 
     State: memory = each client's last trained model, at first the common initial model; server =
     the global model.

@@ -36,7 +36,8 @@ from jaxfl.training.objectives import data_loss
 def per_fedavg(task: Task, *, alpha: Scalar = 0.01, hessian: bool = False) -> Algorithm:
     """FedAvg that lowers (3), the loss of the global model after one gradient step of each client.
 
-    A client deploys w - alpha grad f(w): the new global model after one step on all of the client's
+    (3) is the mean over the clients of f(w - alpha grad f(w)), where f is the loss of a client. A
+    client deploys w - alpha grad f(w): the new global model after one step on all of the client's
     data. Clients count equally, as in the paper.
 
     The step is taken whenever a client deploys, also by clients that never took part. It is not

@@ -102,6 +102,17 @@ def pfedgat(
 ) -> Algorithm:
     """Each client receives its own mixture of models, with weights from learned graph attention.
 
+    The equations, for one head; R is the mean over the heads:
+
+    - (3) to (7): z_i = W LayerNorm(w_i) is the feature of client i, LeakyReLU(a . [z_i, z_j]) the
+      score of a pair, and R_ij the softmax of the scores over j.
+
+    - (8): client i receives sum_j R_ij w_j.
+
+    - (9) and (10): W and a take a step down the gradient of L = sum_i L_i, where L_i is the loss of
+      client i at its mixture. The derivative of L by R_ij is the product of the gradient of L_i at
+      the mixture with w_j.
+
     State: memory = the mixture, from which a client trains; record = `Record`; server = (W and a,
     the initial model if `feature` is "update"). Metrics: `feedback`, the mean of the clients'
     validation losses at their mixtures, of their training losses if `wire` is "update"; `entropy`,

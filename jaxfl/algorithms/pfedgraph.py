@@ -102,6 +102,16 @@ def pfedgraph(
 ) -> Algorithm:
     """Each client receives its own mixture of models, weighted by similarity and by data size.
 
+    The equations, with the models w_j of M clients, their fractions p of the examples, and their
+    similarities s_i with client i:
+
+    - (4): the weights r of client i minimise r . r - (2 p + alpha s_i) . r over all weights that
+      are not negative and sum to 1. With `alpha_form="code"`, the default, they minimise
+      alpha (r - p) . (r - p) - s_i . r. The client receives sum_j r_j w_j.
+
+    - (3): it trains from there to lower its loss less lam / 2 times w . n_i / (w . w)^(1/2), where
+      n_i = sum_j r_j w_j / (w_j . w_j)^(1/2) is the mixture of normalised models.
+
     State: memory = `Memory`; server = the initial model if differences from it are compared,
     otherwise nothing. Weights: one matrix, or one for each layer.
 

@@ -1,6 +1,7 @@
 """The benchmarks measure what they claim to measure; no times are tested."""
 
 import functools
+import re
 import sys
 import time
 
@@ -163,6 +164,20 @@ def test_a_section_made_anew_leaves_the_others_as_they_were():
     assert growth == "\n## Growth\n\n*today*\n\nnew\n"
 
 
+def test_the_page_of_performance_begins_with_what_its_sections_say():
+    """The committed page, and one whose peers did not run."""
+    committed = report.PAGE.read_text()
+    assert report.page(committed, {}, "") == committed
+    step = "| M | floor | one | all | loops | times |\n|---|\n| {} | 0.5 | 2.0 | 3 | {} | 20 |\n"
+    sections = {"server_step": f"## Step\n\n{step.format(100, 'not run')}"}
+    page = report.page("", sections, "")
+    assert "| 100 | 0.5 | 2.0 | 4 |" in page
+    assert "Beside other tools" not in page
+    sections = {"server_step": f"## Step\n\n{step.format(100, 40)}"}
+    line = "| the server's step of pFedGraph, 100 clients | 2.0 ms | loops in NumPy | 40 ms | 20 |"
+    assert line in report.page("", sections, "")
+
+
 def test_a_peer_tells_its_numbers_or_why_not(tmp_path):
     assert run_peer(None, "server_loops", 3) == "not run"
     assert run_peer(tmp_path, "server_loops", 3) == "not run: no environment torch"
@@ -230,7 +245,7 @@ def test_the_table_of_unequal_clients_has_a_row_for_each_case():
     table = unequal_clients.section(None, clients=(2,), batches=(4,), examples=40)
     rows = [line for line in table.splitlines() if line.startswith("| ")]
     assert len(rows) == 1 + len(PARTITIONS)
-    assert {row.count("|") for row in rows} == {11}
+    assert {row.count("|") for row in rows} == {9}
     assert sum(row.count("not run") for row in rows) == 2 * len(unequal_clients.PEERS)
 
 
@@ -251,17 +266,19 @@ def test_the_best_rounds_on_the_disk_are_those_that_follow_each_other():
 
 
 @pytest.mark.slow
-def test_clients_on_the_disk_have_a_row_in_both_tables(monkeypatch):
+def test_clients_on_the_disk_stand_in_both_tables(monkeypatch):
     small = {"COHORT": 2, "TRAIN": 4, "TEST": 2, "BATCH": 2, "EPOCHS": 1, "REPEATS": 1, "ROUNDS": 2}
     for name, value in small.items():
         monkeypatch.setattr(stored, name, value)
     monkeypatch.setattr(many_clients, "FRESH_GIB", 0)
     monkeypatch.setattr(many_clients, "in_own_process", many_clients.measure)
     tables = many_clients.section(None, sizes=(10,))
-    headers = [line for line in tables.splitlines() if line.startswith("| clients |")]
-    rows = [line for line in tables.splitlines() if line.startswith("| 10 |")]
-    assert [row.count("|") for row in rows] == [header.count("|") for header in headers]
-    _, beside = rows
+    lines = tables.splitlines()
+    assert "| clients | 10 |" in lines
+    assert any(re.fullmatch(r"\| resume, s \| [\d.]+ \|", line) for line in lines)
+    (header,) = [line for line in lines if line.startswith("| clients | jaxfl, s |")]
+    (beside,) = [line for line in lines if line.startswith("| 10 |")]
+    assert beside.count("|") == header.count("|")
     assert beside.count("not run") == len(many_clients.PEERS)
 
 

@@ -5,11 +5,16 @@ import os
 import re
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import pytest
-from examples import script
+from examples import four_clients, script
+from jax.interpreters.partial_eval import dce_jaxpr
+from toys import shallow
 
 import jaxfl
 from jaxfl.algorithms import ALGORITHMS
+from jaxfl.core.errors import InputError
 from jaxfl.core.facts import facts_of
 from jaxfl.core.options import options_of
 from jaxfl.core.papers import Paper
@@ -66,6 +71,75 @@ def test_the_index_names_each_method():
     index = methods.index()
     for name in ALGORITHMS:
         assert f"](methods/{name}.md)" in index
+
+
+def test_each_method_of_the_committed_page_has_one_family():
+    names = methods.named((DOCS / "methods.md").read_text())
+    listed = [name for family in methods.FAMILIES for name in family.methods]
+    assert sorted(listed) == sorted(set(listed))
+    assert set(names) <= set(listed)
+    assert set(listed) <= set(ALGORITHMS)
+    assert methods.families(["mine", "fedavg"])[-1].methods == ("mine",)
+
+
+@pytest.mark.long(every=8)
+def test_a_method_needs_validation_data_if_its_round_reads_them(factory):
+    """Of the traced round, what does not change its results is left out.
+
+    All methods may read the masks, for the size of a client is that of all its examples.
+    """
+    name = factory.__name__
+    cohort = jax.tree.map(jnp.asarray, four_clients())
+    algorithm = factory(shallow())
+    key = jax.random.key(0)
+    state = jax.eval_shape(algorithm.init, key, cohort.train)
+
+    def one_round(x, y, cohort, state):
+        val = cohort.val._replace(x=x, y=y)
+        return algorithm.round(key, state, cohort._replace(val=val))
+
+    traced = jax.make_jaxpr(one_round)(cohort.val.x, cohort.val.y, cohort, state).jaxpr
+    _, used = dce_jaxpr(traced, [True] * len(traced.outvars))
+    assert any(used[:2]) == ("validation" in methods.needs(name))
+
+
+def test_a_method_needs_a_head_if_it_refuses_a_model_without_one(factory):
+    name = factory.__name__
+    task = shallow()
+    whole = task._replace(problem=task.problem._replace(head=None))
+    if "head" in methods.needs(name):
+        with pytest.raises(InputError, match="head"):
+            factory(whole)
+    else:
+        factory(whole)
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        *("AUC", "F1", "LoRA", "Flower", "SLURM", "CSV", "non-IID", "heterogeneity"),
+        *("decentralized", "fairness", "leaderboard", "label skew", "deployed"),
+    ],
+)
+def test_words_that_people_search_for_stand_in_headings_or_are_explained(word):
+    """The search of the built pages puts headings first."""
+    pages = [page.read_text() for page in DOCS.glob("*.md")]
+    pages += [page.read_text() for page in (DOCS / "guides").glob("*.md")]
+    headings = [line for text in pages for line in re.findall(r"^#+ .*", text, re.MULTILINE)]
+    concepts = (DOCS / "concepts.md").read_text()
+    headings += re.findall(r"^(.*)\n: ", concepts, re.MULTILINE)
+    assert any(re.search(rf"\b{word}\b", heading, re.IGNORECASE) for heading in headings)
+
+
+def test_tables_on_pages_have_at_most_eight_columns():
+    """But for that of the kernels, whose row is a kernel beside one of its peers."""
+    wide = set()
+    for page in DOCS.rglob("*.md"):
+        if not {"_build", "api", "methods"} & {folder.name for folder in page.parents}:
+            rules = re.findall(r"^\|[-:| ]+\|$", page.read_text(), re.MULTILINE)
+            if max((rule.count("|") - 1 for rule in rules), default=0) > 8:
+                wide.add(str(page.relative_to(DOCS)))
+    assert wide <= {"kernels.md"}
 
 
 def test_each_method_of_the_committed_page_is_measured():

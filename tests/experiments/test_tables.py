@@ -88,8 +88,10 @@ def test_the_table_in_the_readme_is_a_part_of_the_papers_tables():
     readme = (root / "README.md").read_text()
     section = readme.partition("## The papers' tables")[2].partition("\n## ")[0]
     shown = [line for line in section.splitlines() if line.startswith("|")]
-    paper = (root / "docs" / "papers.md").read_text().partition("\n## [pFedGraph]")[2]
-    table = paper.partition("### Table 1, section 4.2. Accuracy on images")[2].partition("###")[0]
+    paper = (root / "docs" / "papers" / "pfedgraph.md").read_text()
+    table = paper.partition("\n## Table 1, section 4.2. Accuracy on images")[2].partition("\n## ")[
+        0
+    ]
     assert len(shown) > 5
     assert set(shown) <= set(table.splitlines())
 
@@ -269,6 +271,37 @@ def test_the_page_shows_numbers_of_a_second_source_and_of_other_units(tmp_path):
     shown = page.markdown(made, tmp_path)
     assert "**0.750** (0.9; 0.7)" in shown
     assert "a rerun" in shown
+
+
+def test_a_table_of_many_columns_is_cut_into_tables_that_fit_a_page(tmp_path):
+    columns = tuple(
+        Column(name=f"of {count}", options={"clients": count}) for count in range(4, 14)
+    )
+    made = table(columns=columns, rows=(Row(name="FedAvg", algorithm="fedavg"),), place="here")
+    for column in columns:
+        config = made.cell(made.rows[0], column, 0).config
+        results.write(config, {"scores": {"last": {"deployed": 0.5}}}, tmp_path)
+    heads = [line for line in page.markdown(made, tmp_path).splitlines() if line.startswith("|  |")]
+    names = [name.strip() for line in heads for name in line.strip("|").split("|")[1:]]
+    assert names == [column.name for column in columns]
+    assert max(line.count("|") - 1 for line in heads) == 8
+
+
+def test_the_first_page_counts_the_cells_that_agree_and_no_means(tmp_path):
+    columns = (
+        Column(name="few", options={"clients": 4}),
+        Column(name="many", options={"clients": 8}),
+        Column(name="mean", mean_of=("few", "many")),
+    )
+    row = Row(name="FedAvg", algorithm="fedavg", published=(50.0, 70.0, 60.0))
+    made = table(columns=columns, rows=(row,), place="table 1", name="ours.table1", paper="Ours")
+    for column, score in zip(columns, (0.505, 0.5), strict=False):
+        config = made.cell(row, column, 0).config
+        results.write(config, {"scores": {"last": {"deployed": score}}}, tmp_path)
+    written = page.pages([made], tmp_path)
+    assert written["papers.md"].split("\n\n")[1].startswith("1 of the 2 numbers")
+    assert "(papers/ours.md#table-1-" in written["papers.md"]
+    assert "\n## Table 1. " in written["papers/ours.md"]
 
 
 def test_a_mean_over_columns_is_that_of_the_numbers_that_are_shown(tmp_path):
