@@ -66,6 +66,8 @@ class Case(NamedTuple):
     # the true group of each client; None: there are no groups
     groups: np.ndarray | None
     clients: int
+    # methods that do not take such data
+    without: tuple[str, ...] = ()
 
 
 def digits() -> Case:
@@ -179,7 +181,7 @@ def shakespeare(data_dir: str | None, *, clients: int = 20, examples: int = 60) 
         parts = [rows[:examples] for rows in jaxfl.data.natural(source.owners, clients, seed)]
         return jaxfl.data.federate(source, parts, test="own", own=0.5, val=0.0)
 
-    return Case(task, federation, None, clients)
+    return Case(task, federation, None, clients, ("pfedccg, one graph",))
 
 
 def runner(case: Case, algorithm: Algorithm, rounds: int) -> Callable[[int], dict[str, Any]]:
@@ -303,6 +305,7 @@ def main(
         made = cifar100(weights, data_dir, out / "inputs.npz")
     else:
         made = shakespeare(data_dir) if case == "shakespeare" else digits()
+    methods = tuple(name for name in methods if name not in made.without)
     settings = {"case": case, "rounds": rounds}
     kept = partial_results.load(out / RESULTS, settings)
     for name in methods:
