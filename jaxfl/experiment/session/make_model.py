@@ -37,11 +37,7 @@ def make_model(options: ModelOptions, source: Source, dtype: str | None = None) 
       InputError: the file of weights cannot be read or is of another model, or a regular expression
         is none.
     """
-    make: Callable[..., nn.Module] = MODELS[value_of(options.model)]
-    known: dict[str, Any] = {"vocabulary": source.vocabulary} if source.vocabulary else {}
-    if source.each_position and "positions" in inspect.signature(make).parameters:
-        known["positions"] = True
-    module = make(source.outputs, **known)
+    module = _make_module(options, source)
     if options.weights is None:
         return module
     module, weights = _read(Path(options.weights), module)
@@ -64,6 +60,44 @@ def make_model(options: ModelOptions, source: Source, dtype: str | None = None) 
     return freeze(model, weights, "|".join(f"(?:{part})" for part in parts), dtype=dtype)
 
 
+def _make_module(options: ModelOptions, source: Source) -> nn.Module:
+    """The model by name, all of whose parameters are trained."""
+    make: Callable[..., nn.Module] = MODELS[value_of(options.model)]
+    known: dict[str, Any] = {"vocabulary": source.vocabulary} if source.vocabulary else {}
+    if source.each_position and "positions" in inspect.signature(make).parameters:
+        known["positions"] = True
+    return make(source.outputs, **known)
+
+
+def layers_by_depth(options: ModelOptions, source: Source) -> list[str]:
+    """The paths of a model's modules in the order in which an example passes them.
+
+    Args:
+      options: complete options of the model.
+      source: the data set.
+
+    Returns:
+      Nothing for a model that is no flax module.
+
+    Example:
+      >>> source = jaxfl.data.load("digits", ".")
+      >>> layers_by_depth(Config("fedavg", model="linear"), source)
+      ['Dense_0']
+    """
+    module = _make_module(options, source)
+    if not isinstance(module, nn.Module):
+        return []
+    paths: dict[str, None] = {}
+
+    def record(call: Any, arguments: tuple, named: dict, context: Any) -> Any:
+        paths.setdefault("/".join(context.module.path))
+        return call(*arguments, **named)
+
+    with nn.intercept_methods(record):
+        jax.eval_shape(module.init, jax.random.key(0), _example(source))
+    return [path for path in paths if path]
+
+
 class Sizes(NamedTuple):
     """How many floats a model has."""
 
@@ -83,10 +117,7 @@ def sizes_of(options: ModelOptions, source: Source) -> Sizes:
     Raises:
       InputError: as `make_model`, or the model does not take such data.
     """
-    example = jnp.asarray(source.x_train[:1])
-    if not source.vocabulary:
-        example = example.astype(jnp.float32)
-    shape = jax.ShapeDtypeStruct(example.shape, example.dtype)
+    shape = _example(source)
 
     def size(model: AnyModel) -> int:
         functions = functions_of(model, shape, "averaged")
@@ -96,6 +127,12 @@ def sizes_of(options: ModelOptions, source: Source) -> Sizes:
     trained = size(model)
     whole = size(model.model) if isinstance(model, Frozen) else trained
     return Sizes(trained, whole - trained)
+
+
+def _example(source: Source) -> jax.ShapeDtypeStruct:
+    """The shape of one input [1, *feature]."""
+    dtype = jnp.asarray(source.x_train[:0]).dtype if source.vocabulary else jnp.float32
+    return jax.ShapeDtypeStruct((1, *source.x_train.shape[1:]), dtype)
 
 
 def describe_sizes(sizes: Sizes) -> str:

@@ -12,6 +12,7 @@ from jaxfl.cli import main
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError
 from jaxfl.experiment import Config, build, execute, gather, resolve
+from jaxfl.experiment.session.make_model import layers_by_depth
 from jaxfl.models import MODELS
 from jaxfl.models.vit import ViT
 
@@ -60,6 +61,9 @@ def test_adapters_and_the_head_alone_are_trained_sent_and_kept(folder):
     # At qkv of two blocks: A [12, 2] and B [2, 36]; and a head of ten classes.
     trained = 2 * (WIDTH * RANK + RANK * 3 * WIDTH) + 10 * (WIDTH + 1)
     assert summary["up"] == trained * 5 * 2
+    # One matrix for the whole model has no depth.
+    assert (folder / "run" / "graph.png").exists()
+    assert not list(folder.glob("run/graph_by_layer*"))
     with np.load(folder / "run" / "models.npz", allow_pickle=False) as models:
         shapes = {name: models[name].shape for name in models if name.startswith("last/")}
     assert shapes == {
@@ -95,6 +99,36 @@ def test_a_run_predicts_as_the_module_with_its_weights_and_products_of_adapters(
     logits = module.apply(params, (jnp.asarray(x, jnp.float32) - source.shift) / source.scale)
     expected = jax.nn.softmax(logits)
     np.testing.assert_allclose(run.predict(3, x, proba=True), expected, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.pictures
+def test_weights_of_adapters_are_in_the_order_of_their_depth(folder):
+    directory = folder / "layers"
+    config = config_in(
+        folder, algorithm="fedaghn", lora_layers="qkv|up|down", rounds=1, format=("svg",)
+    )
+    summary = execute(config, directory)
+    adapters = [f"block{number}/{name}" for number in range(2) for name in ("qkv", "up", "down")]
+    assert list(summary["graph"]) == [*adapters, "head"]
+    with np.load(directory / "graph.npz", allow_pickle=False) as arrays:
+        assert list(arrays) == [*(f"weights_{name}" for name in (*adapters, "head")), "ids"]
+    picture = (directory / "graph_by_layer.svg").read_text()
+    assert picture.index("block1/up") < picture.index("block1/down") < picture.index("head")
+
+
+@pytest.mark.parametrize("remat", [False, True])
+def test_the_tenth_block_comes_behind_the_ninth(monkeypatch, remat):
+    monkeypatch.setitem(MODELS, "vit_tiny", lambda outputs: ViT(outputs, 3, 11, 1, remat=remat))
+    source = jaxfl.data.load("digits")
+    layers = layers_by_depth(Config("local", model="vit_tiny"), source)
+    inside = ("norm1", "qkv", "out", "norm2", "up", "down")
+    blocks = [
+        f"block{number}{end}"
+        for number in range(11)
+        for end in ("", *(f"/{name}" for name in inside))
+    ]
+    assert layers == ["patches", *blocks, "norm", "head"]
 
 
 def test_without_adapters_the_head_alone_is_trained(folder):
