@@ -118,6 +118,19 @@ def lora_functions(model: Lora, plain: Functions, example: jax.ShapeDtypeStruct)
     return through(plain, init, with_adapters)
 
 
+def is_adapter(node: Any) -> bool:
+    """Whether a part of a model is an adapter, both of whose factors are trained.
+
+    Example:
+      >>> is_adapter({"a": jnp.ones((4, 1)), "b": jnp.ones((1, 3))})
+      True
+      >>> is_adapter({"a": None, "b": jnp.ones((1, 3))})
+      False
+    """
+    names = isinstance(node, dict) and node.keys() == {"a", "b"}
+    return names and all(hasattr(factor, "shape") for factor in node.values())
+
+
 def _at(tree: dict, path: str) -> dict[str, Array]:
     """What a nested dictionary has at a path."""
     for name in path.split("/"):
