@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from jaxfl.core import tree
-from jaxfl.core.errors import InputError, check
+from jaxfl.core.errors import InputError, check, warn
 from jaxfl.data import Source
 from jaxfl.experiment.config import ModelOptions
 from jaxfl.experiment.config.hints import value_of
@@ -20,7 +20,7 @@ from jaxfl.models import MODELS
 from jaxfl.models.pretrained import Pretrained, pretrained
 from jaxfl.training.any_model import AnyModel, functions_of
 from jaxfl.training.frozen import Frozen, freeze
-from jaxfl.training.lora import LORA, lora
+from jaxfl.training.lora import LORA, dense_layers, lora
 
 
 def make_model(options: ModelOptions, source: Source, dtype: str | None = None) -> AnyModel:
@@ -45,9 +45,8 @@ def make_model(options: ModelOptions, source: Source, dtype: str | None = None) 
     parts = [options.trained or head] if options.trained or head else []
     model: AnyModel = module
     if options.lora is not None:
-        # All layers but the head, which is trained as a whole.
-        layers = options.lora_layers or (f"^(?!.*(?:{head}))" if head else "")
-        _check_expression("--lora-layers", layers)
+        _check_expression("--lora-layers", options.lora_layers)
+        layers = options.lora_layers or _layers_with_adapters(module, options.lora, source)
         model = lora(module, options.lora, layers)
         parts.append(f"^{LORA}/")
     check(
@@ -58,6 +57,36 @@ def make_model(options: ModelOptions, source: Source, dtype: str | None = None) 
     for part in parts:
         _check_expression("--trained", part)
     return freeze(model, weights, "|".join(f"(?:{part})" for part in parts), dtype=dtype)
+
+
+def _layers_with_adapters(module: nn.Module, rank: int, source: Source) -> str:
+    """A regular expression that finds the layers with adapters, if nobody names them.
+
+    All dense layers but the head, which is trained as a whole, the embedding of the input, and
+    those with too few inputs or outputs for the rank, which are told.
+    """
+    if not isinstance(module, nn.Module):
+        return ""
+    left_out = [getattr(module, name, "") or "" for name in ("head", "embedding")]
+    candidates = {
+        path: layer
+        for path, layer in dense_layers(module.init, _example(source)).items()
+        if layer.over_last_axis and not any(one and re.search(one, path) for one in left_out)
+    }
+    small = [path for path, one in candidates.items() if rank >= min(one.inputs, one.outputs)]
+    chosen = [path for path in candidates if path not in small]
+    check(
+        bool(chosen),
+        f"--lora {rank}: no layer of the model but its head has more than {rank} inputs and "
+        "outputs: lower it, or name the layers by --lora-layers",
+    )
+    if small:
+        names = f"{', '.join(small[:3])}{', ...' if len(small) > 3 else ''}"
+        warn(
+            f"--lora {rank}: no adapters at {names}, for which the rank is too large: lower it, "
+            "or name the layers by --lora-layers"
+        )
+    return f"^(?:{'|'.join(map(re.escape, chosen))})$"
 
 
 def _make_module(options: ModelOptions, source: Source) -> nn.Module:

@@ -10,13 +10,14 @@ import pytest
 import jaxfl
 from jaxfl.cli import main
 from jaxfl.core import tree
-from jaxfl.core.errors import InputError
+from jaxfl.core.errors import InputError, RunWarning
 from jaxfl.experiment import Config, build, execute, gather, resolve
-from jaxfl.experiment.session.make_model import layers_by_depth
+from jaxfl.experiment.session.make_model import layers_by_depth, make_model
 from jaxfl.models import MODELS
 from jaxfl.models.vit import ViT
 
 WIDTH, RANK = 12, 2
+KEY = jax.random.key(0)
 
 
 @pytest.fixture(autouse=True)
@@ -136,6 +137,35 @@ def test_without_adapters_the_head_alone_is_trained(folder):
     model = built.task.problem.init(jax.random.key(0))
     paths = [tree.path(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(model)]
     assert paths == ["params/head/bias", "params/head/kernel"]
+
+
+def trained_paths(model):
+    params = jax.eval_shape(jaxfl.classification(model, np.zeros((8, 8, 1))).problem.init, KEY)
+    return [tree.path(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(params)]
+
+
+def test_adapters_are_at_all_layers_but_the_head_and_the_patches(folder):
+    config = config_in(folder, lora=5, lora_layers="")  # a patch of 2 x 2 pixels has 4 inputs
+    paths = trained_paths(make_model(config, jaxfl.data.load("digits")))
+    layers = {path.rpartition("/")[0] for path in paths if path.startswith("lora/")}
+    assert layers == {
+        f"lora/block{number}/{name}" for number in range(2) for name in ("qkv", "out", "up", "down")
+    }
+
+
+def test_layers_that_are_too_small_for_the_rank_have_no_adapters_which_is_told(tmp_path):
+    x = np.random.default_rng(0).normal(size=(40, 3))
+    source = jaxfl.data.from_arrays(x, np.arange(40) % 2)
+    params = MODELS["mlp"](2).init(KEY, jnp.zeros((1, 3)))
+    leaves = jax.tree_util.tree_leaves_with_path(params)
+    np.savez(tmp_path / "w.npz", **{tree.path(keys): leaf for keys, leaf in leaves})
+    config = Config("local", model="mlp", weights=str(tmp_path / "w.npz"), lora=3)
+    with pytest.warns(RunWarning, match="--lora 3: no adapters at Dense_0, for which the rank"):
+        model = make_model(config, source)
+    problem = jaxfl.classification(model, np.zeros(3)).problem
+    assert sorted(jax.eval_shape(problem.init, KEY)["lora"]) == ["Dense_1", "Dense_2"]
+    with pytest.raises(InputError, match="--lora 32: no layer of the model but its head has more"):
+        make_model(dataclasses.replace(config, lora=32), source)
 
 
 def test_named_parameters_are_trained_in_place_of_the_head_and_begin_with_their_weights(folder):
