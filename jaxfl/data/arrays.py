@@ -37,8 +37,8 @@ def from_npz(file: Path) -> Source:
     """A data set from a file; nothing is ever unpickled.
 
     The arrays are those of `from_arrays`: `x_train y_train`, and optionally `x_test y_test owners
-    vocabulary owner_names class_names feature_names superclasses weights weights_test`. `jaxfl
-    prepare csv` adds `schema`. CIFAR-100 has its superclasses by its name (`SUPERCLASSES`).
+    vocabulary classes owner_names class_names feature_names superclasses weights weights_test`.
+    `jaxfl prepare csv` adds `schema`. CIFAR-100 has its superclasses by its name (`SUPERCLASSES`).
     Images of a set with known channel means (`CHANNELS`) are normalised by them.
 
     Raises:
@@ -46,7 +46,8 @@ def from_npz(file: Path) -> Source:
     """
     names = ("owner_names", "class_names", "feature_names")
     test = ("x_test", "y_test", "weights_test")
-    optional = (*test, "weights", "owners", "vocabulary", *names, "superclasses", "schema")
+    numbers = ("owners", "vocabulary", "classes", "superclasses")
+    optional = (*test, "weights", *numbers, *names, "schema")
     arrays: dict[str, Any] = read_npz(file, ("x_train", "y_train"), optional)
     schema = arrays.pop("schema", None)
     published = SUPERCLASSES.get(file.stem)
@@ -100,6 +101,7 @@ def from_arrays(
     *,
     owners: np.ndarray | None = None,
     vocabulary: np.ndarray | Sequence[int] = (),
+    classes: np.ndarray | int | None = None,
     owner_names: np.ndarray | Sequence[str] = (),
     class_names: np.ndarray | Sequence[str] = (),
     feature_names: np.ndarray | Sequence[str] = (),
@@ -113,16 +115,19 @@ def from_arrays(
     Args:
       x_train: [N, *feature], uint8 (divided by 255 when used), real numbers, or integer ids if
         `vocabulary` is given.
-      y_train: [N] integers from 0, whose largest determines the number of classes, or a label for
-        each position (pixel, token) [N, *positions], where -1 is a position without a label; or
-        booleans [N, classes], the labels that an example has; or real numbers to predict, [N] or
-        several of an example [N, k, ...]. An example without any labelled position weighs 0.
+      y_train: [N] integers from 0, or a label for each position (pixel, token) [N, *positions],
+        where -1 is a position without a label; or booleans [N, classes], the labels that an example
+        has; or real numbers to predict, [N] or several of an example [N, k, ...]. An example
+        without any labelled position weighs 0.
       x_test: [N', *feature]. If None there is no test set, and clients are tested on parts of their
         own data.
       y_test: [N', ...] as in training.
       owners: integers [N], the natural client of each training example: the clients of the
         partition `natural`.
       vocabulary: number of ids in x, where it holds ids: (words,), or one number for each column.
+      classes: how many labels there are, of which some may occur in no training example. None: as
+        many as the largest label of y_train says, and all must occur, but for labels of positions
+        of ids, which may be ids themselves.
       owner_names: of the owners 0, 1, ... Where labels of named owners are to be predicted, the
         examples of a client are divided into training, validation and test by label, unless
         `federate` is told otherwise.
@@ -182,13 +187,14 @@ def from_arrays(
             f"owners of {name} have shape {owners.shape}: "
             f"expected integers ({len(x_train)},), one per training example",
         )
-    classes = check_targets(y_train, y_test, name)
     ids = np.asarray(vocabulary)
     check(
         ids.ndim == 1 and (not ids.size or (ids.dtype.kind in "ui" and ids.min() > 0)),
         f"vocabulary of {name} is {ids.tolist()!r:.80}: expected positive integers, a list of them",
     )
     sizes = tuple(ids.tolist())
+    count = _number_of_classes(classes, name)
+    labels = check_targets(y_train, y_test, name, count, max(sizes, default=0))
     scale = 1.0
     if sizes:
         _check_ids(x_train, x_test, sizes, name)
@@ -202,13 +208,13 @@ def from_arrays(
         scale = 255.0
     else:
         feature = np.float32
-    target = bool if y_train.dtype == bool else np.int32 if classes else np.float32
+    target = bool if y_train.dtype == bool else np.int32 if labels else np.float32
     check(
         not np.size(owner_names) or (owners is not None and owners.min() >= 0),
         f"{name} has names of owners: expected owners too, with numbers from 0",
     )
-    count = int(owners.max()) + 1 if owners is not None else 0
-    named = _names("owner_names", owner_names, count, name)
+    clients = int(owners.max()) + 1 if owners is not None else 0
+    named = _names("owner_names", owner_names, clients, name)
     features = x_train.shape[-1] if x_train.ndim in (2, 3) else 0
     own_weights = check_weights("weights", weights, len(x_train), name)
     own_weights_test = check_weights("weights_test", weights_test, len(x_test), name)
@@ -217,20 +223,33 @@ def from_arrays(
         y_train.astype(target),
         aligned_copy(x_test, feature),
         y_test.astype(target),
-        classes,
+        labels,
         scale,
         vocabulary=sizes,
         owners=None if owners is None else owners.astype(np.int64),
         owner_names=named,
-        class_names=_names("class_names", class_names, classes, name),
+        class_names=_names("class_names", class_names, labels, name),
         feature_names=_names("feature_names", feature_names, features, name),
-        superclasses=_superclasses(superclasses, classes, name),
-        split="stratified" if named and classes and y_train.ndim == 1 else "random",
+        superclasses=_superclasses(superclasses, labels, name),
+        split="stratified" if named and labels and y_train.ndim == 1 else "random",
         weights=weights_of_labelled(own_weights, y_train),
         weights_test=weights_of_labelled(own_weights_test, y_test),
     )
     warn_improbable(source)
     return source
+
+
+def _number_of_classes(given: np.ndarray | int | None, name: str) -> int | None:
+    """The number of classes, if it is given: a number, or an array of one number."""
+    if given is None:
+        return None
+    array = np.asarray(given)
+    check(
+        array.ndim == 0 and array.dtype.kind in "ui" and 0 < int(array) < 2**31,
+        f"classes of {name} is {array.tolist()!r:.60}: expected a positive integer, how many "
+        "labels there are",
+    )
+    return int(array)
 
 
 def _names(kind: str, names: np.ndarray | Sequence[str], count: int, name: str) -> tuple[str, ...]:

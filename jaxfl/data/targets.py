@@ -5,13 +5,23 @@ import numpy as np
 from jaxfl.core.errors import check
 
 
-def check_targets(y_train: np.ndarray, y_test: np.ndarray, name: str) -> int:
+def check_targets(
+    y_train: np.ndarray,
+    y_test: np.ndarray,
+    name: str,
+    classes: int | None = None,
+    ids: int = 0,
+) -> int:
     """The number of classes, 0 for numbers to predict.
 
     Args:
       y_train: [N], or [N, ...] as `from_arrays` takes them.
       y_test: [N', ...].
       name: of the data in messages.
+      classes: how many there are; None: as many as the largest label of y_train says, and then all
+        must occur.
+      ids: how many ids (of words, characters) x may hold; 0: it holds none. Labels of positions of
+        ids need not all occur up to this number, for they may be ids themselves.
 
     Raises:
       InputError: they are neither labels nor numbers, or labels are out of range.
@@ -43,15 +53,24 @@ def check_targets(y_train: np.ndarray, y_test: np.ndarray, name: str) -> int:
         f"targets of {name} have shape {y_train.shape[1:]} in train and {y_test.shape[1:]} in "
         "test: expected the same",
     )
-    if kind == "b":
-        return y_train.shape[1]
-    return 0 if kind == "f" else _count_classes(y_train, y_test, name)
+    if kind == "ui":
+        return _count_classes(y_train, y_test, name, classes, ids)
+    found = y_train.shape[1] if kind == "b" else 0
+    check(
+        classes is None or classes == found,
+        f"{name} is given classes={classes}, and "
+        + (f"y_train has {found} labels: leave it out" if found else "its targets are numbers"),
+    )
+    return found
 
 
-def _count_classes(y_train: np.ndarray, y_test: np.ndarray, name: str) -> int:
+def _count_classes(
+    y_train: np.ndarray, y_test: np.ndarray, name: str, given: int | None, ids: int
+) -> int:
     # Of labels for each position, -1 is none.
     lowest = -1 if y_train.ndim > 1 else 0
-    classes = int(y_train.max()) + 1
+    classes = int(y_train.max()) + 1 if given is None else given
+    what = "the largest label of y_train" if given is None else f"classes={given}"
     for split, y in (("train", y_train), ("test", y_test)):
         low = int(y.min(initial=0))
         high = int(y.max(initial=0))
@@ -59,7 +78,7 @@ def _count_classes(y_train: np.ndarray, y_test: np.ndarray, name: str) -> int:
         check(
             low >= lowest and high < max(classes, 1),
             f"y_{split} of {name} holds the label {outside}: "
-            f"expected 0 to {classes - 1}, the largest label of y_train"
+            f"expected 0 to {classes - 1}, {what}"
             + (", or -1 for a position without a label" if lowest else ""),
         )
         check(
@@ -68,9 +87,9 @@ def _count_classes(y_train: np.ndarray, y_test: np.ndarray, name: str) -> int:
         )
     count = len(np.unique(y_train[y_train >= 0]))
     check(
-        count == classes,
+        given is not None or count == classes or (y_train.ndim > 1 and classes <= ids),
         f"y_train of {name} holds {count} of the labels 0 to {classes - 1}: "
-        "number them without gaps",
+        "number them without gaps, or give classes, how many there are",
     )
     return classes
 

@@ -253,6 +253,20 @@ def group_agreement(weights: Weights, groups: Groups) -> float:
     return float(adjusted_rand_score(groups, clustering.fit_predict(distances)))
 
 
+def weight_within_groups(weights: Weights, groups: Groups) -> float:
+    """The weight that a client gives to the clients of its group, with itself; mean over clients.
+
+    1: it listens to its group alone. If all weights are 1 / M it is the mean share of a client's
+    group among all clients.
+
+    Example:
+      >>> weight_within_groups(np.full((4, 4), 0.25), np.array([0, 0, 0, 1]))
+      0.625
+    """
+    same = groups[:, None] == groups[None]
+    return float(np.sum(weights * same, axis=1).mean())
+
+
 def edge_precision_recall(weights: Weights, groups: Groups) -> tuple[float | None, float | None]:
     """Precision and recall of the edges between clients of the same group.
 

@@ -23,6 +23,7 @@ from jaxfl.kernels import learned as learned
 from jaxfl.kernels import merit as merit
 from jaxfl.kernels import mixing as mixing
 from jaxfl.kernels import neighbours as neighbours
+from jaxfl.kernels import products as products
 from jaxfl.kernels import propagate as propagate
 from jaxfl.kernels import reversible as reversible
 from jaxfl.kernels import robust as robust

@@ -155,6 +155,6 @@ def transformer(
     check(
         not tied or outputs == vocabulary[0],
         f"a tied head has an output for each of {vocabulary[0]} ids, and the targets have "
-        f"{outputs}: leave out tied",
+        f"{outputs}: if these are ids, give the data classes={vocabulary[0]}, else leave out tied",
     )
     return Transformer(outputs, vocabulary[0], positions, width, depth, heads, length, tied, remat)

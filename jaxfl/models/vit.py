@@ -45,6 +45,8 @@ class ViT(nn.Module):
     remat: bool = False
 
     head = "head"
+    # The layer that makes tokens of the input.
+    embedding = "patches"
 
     @nn.compact
     def __call__(self, x, *, until_head: bool = False):

@@ -7,10 +7,10 @@ Source: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 20
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -98,14 +98,15 @@ def lora_functions(model: Lora, plain: Functions, example: jax.ShapeDtypeStruct)
     def init(key: PRNGKey, x: Array) -> Params:
         base_key, key = jax.random.split(key)
         adapters: dict = {}
-        for number, (path, (inputs, outputs, dtype)) in enumerate(layers.items()):
-            a = jax.random.normal(jax.random.fold_in(key, number), (inputs, model.rank), dtype)
-            b = jnp.zeros((model.rank, outputs), dtype)
+        for number, (path, layer) in enumerate(layers.items()):
+            shape = (layer.inputs, model.rank)
+            a = jax.random.normal(jax.random.fold_in(key, number), shape, layer.dtype)
+            b = jnp.zeros((model.rank, layer.outputs), layer.dtype)
             *outside, name = path.split("/")
             place = adapters
             for one in outside:
                 place = place.setdefault(one, {})
-            place[name] = {"a": a / np.sqrt(inputs), "b": b}
+            place[name] = {"a": a / np.sqrt(layer.inputs), "b": b}
         return {**plain.init(base_key, x), LORA: adapters}
 
     @contextmanager
@@ -118,6 +119,19 @@ def lora_functions(model: Lora, plain: Functions, example: jax.ShapeDtypeStruct)
     return through(plain, init, with_adapters)
 
 
+def is_adapter(node: Any) -> bool:
+    """Whether a part of a model is an adapter, both of whose factors are trained.
+
+    Example:
+      >>> is_adapter({"a": jnp.ones((4, 1)), "b": jnp.ones((1, 3))})
+      True
+      >>> is_adapter({"a": None, "b": jnp.ones((1, 3))})
+      False
+    """
+    names = isinstance(node, dict) and node.keys() == {"a", "b"}
+    return names and all(hasattr(factor, "shape") for factor in node.values())
+
+
 def _at(tree: dict, path: str) -> dict[str, Array]:
     """What a nested dictionary has at a path."""
     for name in path.split("/"):
@@ -125,43 +139,70 @@ def _at(tree: dict, path: str) -> dict[str, Array]:
     return tree
 
 
-def _layers(
-    model: Lora, plain: Functions, example: jax.ShapeDtypeStruct
-) -> dict[str, tuple[int, int, Any]]:
-    """The input, the output and the type of each dense layer with an adapter, by its path."""
-    sizes: dict[str, tuple[int, int, Any]] = {}
-    others: list[str] = []
+class DenseLayer(NamedTuple):
+    """A dense layer of a module."""
+
+    inputs: int
+    outputs: int
+    # of its parameters
+    dtype: Any
+    # whether it is a product over the last axis alone, to which an adapter may be added
+    over_last_axis: bool
+
+
+def dense_layers(
+    init: Callable[[PRNGKey, Array], Params], example: jax.ShapeDtypeStruct
+) -> dict[str, DenseLayer]:
+    """The dense layers of a module by their paths, in the order in which an example passes them.
+
+    Args:
+      init: of the module.
+      example: the shape of one input [1, *feature].
+
+    Example:
+      >>> layers = dense_layers(jaxfl.models.mlp(3).init, jax.ShapeDtypeStruct((1, 4), "float32"))
+      >>> [(path, layer.inputs, layer.outputs) for path, layer in layers.items()][0]
+      ('Dense_0', 4, 32)
+    """
+    layers: dict[str, DenseLayer] = {}
 
     def record(call: Any, arguments: tuple, named: dict, context: Any) -> Any:
         y = call(*arguments, **named)
         layer = context.module
-        path = "/".join(layer.path)
         if context.method_name == "__call__" and isinstance(layer, nn.Dense | nn.DenseGeneral):
-            others.append(path)
-            if re.search(model.where, path):
-                x = first_input(call_arguments(layer, arguments, named))
-                check(
-                    not isinstance(layer, nn.DenseGeneral) or _over_last_axis(layer),
-                    f"the layer {path} sums over other axes than the last one: leave it out of "
-                    "where",
-                )
-                sizes[path] = (x.shape[-1], int(np.prod(y.shape[x.ndim - 1 :])), layer.param_dtype)
+            x = first_input(call_arguments(layer, arguments, named))
+            outputs = int(np.prod(y.shape[x.ndim - 1 :]))
+            plain = not isinstance(layer, nn.DenseGeneral) or _over_last_axis(layer)
+            found = DenseLayer(x.shape[-1], outputs, layer.param_dtype, plain)
+            layers["/".join(layer.path)] = found
         return y
 
     with nn.intercept_methods(record):
-        jax.eval_shape(plain.init, jax.random.key(0), example)
+        jax.eval_shape(lambda key, x: init(key, x), jax.random.key(0), example)
+    return layers
+
+
+def _layers(model: Lora, plain: Functions, example: jax.ShapeDtypeStruct) -> dict[str, DenseLayer]:
+    """The dense layers with an adapter by their paths."""
+    every = dense_layers(plain.init, example)
+    layers = {path: layer for path, layer in every.items() if re.search(model.where, path)}
+    names = list(every)
     check(
-        bool(sizes),
+        bool(layers),
         f"no dense layer matches {model.where!r}: the model has "
-        f"{', '.join(others[:6]) or 'no dense layer'}{', ...' if len(others) > 6 else ''}",
+        f"{', '.join(names[:6]) or 'no dense layer'}{', ...' if len(names) > 6 else ''}",
     )
-    for path, (inputs, outputs, _) in sizes.items():
+    for path, layer in layers.items():
         check(
-            model.rank < min(inputs, outputs),
-            f"the adapters have rank {model.rank}, and the layer {path} has {inputs} inputs and "
-            f"{outputs} outputs: choose a lower rank, or leave the layer out of where",
+            layer.over_last_axis,
+            f"the layer {path} sums over other axes than the last one: leave it out of where",
         )
-    return sizes
+        check(
+            model.rank < min(layer.inputs, layer.outputs),
+            f"the adapters have rank {model.rank}, and the layer {path} has {layer.inputs} inputs "
+            f"and {layer.outputs} outputs: choose a lower rank, or leave the layer out of where",
+        )
+    return layers
 
 
 def _over_last_axis(layer: nn.DenseGeneral) -> bool:

@@ -99,9 +99,29 @@ def test_bytes_are_divided_by_255_when_used():
     assert (source.x_train.dtype, source.scale) == (np.uint8, 255.0)
 
 
+def test_a_number_of_classes_allows_labels_that_do_not_occur():
+    source = from_arrays(**arrays(y_train=np.arange(20) % 3 * 2, classes=6))
+    assert (source.classes, source.y_train.max()) == (6, 4)
+    names = [*"abcdef"]
+    named = from_arrays(**arrays(y_train=np.arange(20) % 3 * 2, classes=6, class_names=names))
+    assert named.class_names == tuple(names)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"classes": 2}, "y_train of the data holds the label 2: expected 0 to 1, classes=2"),
+        ({"classes": np.array(2.5)}, "classes of the data is 2.5: expected a positive integer"),
+        ({"classes": np.array([3])}, r"classes of the data is \[3\]: expected a positive integer"),
+        ({"classes": 0}, "classes of the data is 0: expected a positive integer"),
+        (
+            {"classes": 3, "y_train": np.ones(20) / 3, "y_test": np.ones(6)},
+            "given classes=3, and its targets are numbers",
+        ),
+        (
+            {"classes": 3, "y_train": np.ones((20, 2), bool), "y_test": np.ones((6, 2), bool)},
+            "given classes=3, and y_train has 2 labels: leave it out",
+        ),
         (replaced("x_train", (3, 1), np.nan), "x_train of the data holds 1 NaN or infinite values"),
         (replaced("x_test", (0, 0), np.inf), "x_test of the data holds 1 NaN or infinite values"),
         (replaced("y_test", 2, 7), "y_test of the data holds the label 7: expected 0 to 2"),

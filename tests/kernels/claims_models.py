@@ -7,7 +7,16 @@ from claims import KEY, Kernel, each
 
 from jaxfl.algorithms.steps import admm
 from jaxfl.core.types import Cohort, Dataset
-from jaxfl.kernels import attention, contrastive, coupling, gaussian, hypernet, neighbours, server
+from jaxfl.kernels import (
+    attention,
+    contrastive,
+    coupling,
+    gaussian,
+    hypernet,
+    neighbours,
+    products,
+    server,
+)
 from jaxfl.kernels.alignment import misalignment
 from jaxfl.kernels.gaussian import Gaussian
 from jaxfl.kernels.mixing import mix, size_weights
@@ -84,6 +93,13 @@ def served(optimizer):
         )[0]
 
     return step
+
+
+def multiplied(c):
+    """Products of two factors of full rank, of which nothing is cut."""
+    factors = jax.vmap(jnp.diag)(c.models)
+    first, second = products.mix_products(jnp.eye(c.ids.size), factors, factors)
+    return jnp.matmul(first, second, precision="highest")
 
 
 OWN = "twins own_scale"
@@ -173,4 +189,5 @@ TABLE = [
     Kernel("server.optimizer_step: sgd", served(optax.sgd(1.0)), "none", "", 1),
     Kernel("server.optimizer_step: adam", served(optax.adam(0.1)), "none", "general", decades=15),
     Kernel("sketch.sketches", lambda c: sketches(KEY, c.models, 5), "rows", "twins", 1),
+    Kernel("products.mix_products", multiplied, "rows", "twins", 2, 15),
 ]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import jax
 from jaxtyping import Array, Float
 
 from jaxfl.algorithms.steps.heads import part_weights
@@ -11,7 +12,9 @@ from jaxfl.core.messages import Outcome, ServerState, Uploads
 from jaxfl.core.types import Params, PRNGKey, Scalar
 from jaxfl.kernels import robust
 from jaxfl.kernels.mixing import mix, size_weights
+from jaxfl.kernels.products import mix_products
 from jaxfl.training.batch_statistics import of_statistics
+from jaxfl.training.lora import LORA, is_adapter
 
 # uploads -> (the aggregate, the senders' weights [M]); the weights are None if the aggregate is not
 # a weighted mean
@@ -30,6 +33,34 @@ def mean_by_size(uploads: Uploads) -> tuple[Params, Float[Array, "m"]]:
     """
     weights = size_weights(uploads.sizes * uploads.reported)
     return mix(weights, uploads.received), weights
+
+
+def mean_of_products(uploads: Uploads) -> tuple[Params, Float[Array, "m"]]:
+    """`mean_by_size`, where an adapter is the mean of products of two factors, cut to its rank.
+
+    Where clients train one factor alone, the mean of this factor is that of the products.
+
+    Example:
+      >>> a, b = jnp.arange(1.0, 5).reshape(4, 1, 1), jnp.arange(5.0, 9).reshape(4, 1, 1)
+      >>> received = {"lora": {"Dense_0": {"a": a, "b": b}}}
+      >>> uploads = Uploads(cohort.ids, cohort.sizes, jnp.ones(4, bool), received, received)
+      >>> mean = mean_of_products(uploads)[0]["lora"]["Dense_0"]
+      >>> (mean["a"] * mean["b"]).item()  # of 1 * 5, 2 * 6, 3 * 7 and 4 * 8
+      17.5
+    """
+    mean, weights = mean_by_size(uploads)
+    if not isinstance(mean, dict) or LORA not in mean:
+        return mean, weights
+
+    def cut(adapter: Params, factors: Params) -> Params:
+        if not is_adapter(factors):
+            return adapter
+        a, b = mix_products(weights[None], factors["a"], factors["b"])
+        return {"a": a[0], "b": b[0]}
+
+    received = uploads.received[LORA]
+    adapters = jax.tree.map(cut, mean[LORA], received, is_leaf=is_adapter)
+    return {**mean, LORA: adapters}, weights
 
 
 def equal_mean(uploads: Uploads) -> tuple[Params, Float[Array, "m"]]:

@@ -31,10 +31,12 @@ class ModelOptions:
         Needs(weights=GIVEN, why="the weights that its adapters change"),
         Heading("adapters of rank {}", "training"),
     ] = None
-    """train low-rank adapters (LoRA) of this rank at the dense layers but the head"""
+    """train low-rank adapters (LoRA) of this rank at the dense layers but the head and the patches
+    of a vision transformer"""
     lora_layers: Annotated[str, Needs(lora=GIVEN, why="the rank of the adapters")] = ""
-    """a regular expression that finds the layers with adapters by their paths, such as qkv; all but
-    the head if not given"""
+    """a regular expression that finds the layers with adapters by their paths, such as qkv; if not
+    given all but the head and a vision transformer's patches, with more inputs and outputs than the
+    rank"""
     trained: Annotated[str, Needs(weights=GIVEN, why="of which it names some")] = ""
     """a regular expression that finds the parameters of --weights that are trained by their paths,
     beside the adapters; the head if not given"""

@@ -20,6 +20,8 @@ CELLS = 500
 SMALL_CELLS = 250
 # Letters of the name of a client beside its row.
 LONGEST = 20
+# Parts of a model at most whose weights are drawn one below or beside the other.
+PARTS = 6
 # The side of the smallest group with an outline, as a part of the matrix.
 OUTLINED = 0.01
 
@@ -36,6 +38,12 @@ class Graph:
         """The weights of each part of the model; "" where one matrix is for the whole."""
         return {name.removeprefix("weights").lstrip("_"): w for name, w in self.weights.items()}
 
+    def some_parts(self, most: int) -> dict[str, np.ndarray]:
+        """The weights of at most so many parts, evenly spaced, with the first and the last one."""
+        by_part = self.by_part
+        places = evenly_spaced(len(by_part), most)
+        return {part: by_part[part] for part in np.array(list(by_part))[places].tolist()}
+
 
 def evenly_spaced(rounds: int, most: int) -> list[int]:
     """The places of at most so many of the rounds, with the first and the last one.
@@ -50,9 +58,9 @@ def evenly_spaced(rounds: int, most: int) -> list[int]:
 def draw_graph(graph: Graph, clients: Clients, title: str) -> Figure:
     """Mixing weights as a matrix and as a network, groups of clients side by side.
 
-    Each part of the model that has its own weights is a row. Of more than `CELLS` clients the
-    matrix has the means of neighbours, without the clients' weights for themselves; of more than
-    `CROWD` the network is one of groups.
+    Each part of the model that has its own weights is a row; of more than `PARTS` these are some,
+    evenly spaced. Of more than `CELLS` clients the matrix has the means of neighbours, without the
+    clients' weights for themselves; of more than `CROWD` the network is one of groups.
 
     Args:
       graph: of a round.
@@ -61,9 +69,10 @@ def draw_graph(graph: Graph, clients: Clients, title: str) -> Figure:
     """
     order = clients.sort(graph.ids)
     ids = graph.ids[order]
-    figure = Figure(figsize=(10.8, 0.3 + 4.7 * len(graph.weights)), layout="constrained")
-    rows = figure.subplots(len(graph.weights), 2, squeeze=False)
-    for (matrix, network), (part, weights) in zip(rows, graph.by_part.items(), strict=True):
+    by_part = graph.some_parts(PARTS)
+    figure = Figure(figsize=(10.8, 0.3 + 4.7 * len(by_part)), layout="constrained")
+    rows = figure.subplots(len(by_part), 2, squeeze=False)
+    for (matrix, network), (part, weights) in zip(rows, by_part.items(), strict=True):
         matrix.set_label("matrix")
         network.set_label("network")
         name = f"mixing weights of {part}" if part else "mixing weights"
@@ -164,8 +173,9 @@ def draw_graphs(graphs: dict[str, Graph], clients: Clients) -> Figure:
     """Mixing weights of several algorithms side by side.
 
     Groups of clients stand next to each other. Algorithms, or parts of their models, whose weights
-    are equal share a panel; "fedbn (norms)" is the part "norms" of the model. Of more than
-    `SMALL_CELLS` clients there are the means of neighbours, without their weights for themselves.
+    are equal share a panel; "fedbn (norms)" is the part "norms" of the model. Of more than `PARTS`
+    parts there are some, evenly spaced. Of more than `SMALL_CELLS` clients there are the means of
+    neighbours, without their weights for themselves.
 
     Args:
       graphs: of a round, by algorithm.
@@ -174,7 +184,7 @@ def draw_graphs(graphs: dict[str, Graph], clients: Clients) -> Figure:
     matrices = {
         literal(f"{label} ({part})" if part else label): (weights, graph.ids)
         for label, graph in graphs.items()
-        for part, weights in graph.by_part.items()
+        for part, weights in graph.some_parts(PARTS).items()
     }
     groups: list[list[str]] = []
     for label, one in matrices.items():
@@ -187,21 +197,40 @@ def draw_graphs(graphs: dict[str, Graph], clients: Clients) -> Figure:
     for panel in panels[len(groups) :]:
         panel.axis("off")
     for panel, group in zip(panels, groups, strict=False):
-        weights, ids = matrices[group[0]]
-        values = weights_as_drawn(weights, clients.sort(ids), SMALL_CELLS)
-        panel.imshow(values, cmap="Blues", vmin=0, vmax=max(values.max(), 1 / len(ids)))
         others = f" and {len(group) - 1} more" if len(group) > 1 else ""
-        panel.set_title(f"{group[0]}{others}\nlargest {weights.max():.2f}", fontsize=8)
-        panel.set_xticks([])
-        panel.set_yticks([])
-    figure.supylabel("receiver", fontsize=9)
+        draw_small_matrix(panel, *matrices[group[0]], clients, f"{group[0]}{others}")
     lines = [f"{group[0]}: also {', '.join(group[1:])}" for group in groups if len(group) > 1]
+    lines += [
+        f"{literal(label)}: {PARTS} of {len(graph.weights)} parts"
+        for label, graph in graphs.items()
+        if len(graph.weights) > PARTS
+    ]
+    figure.supylabel("receiver", fontsize=9)
     if any(len(ids) > SMALL_CELLS for _, ids in matrices.values()):
         lines.append(f"more than {SMALL_CELLS} clients: means of neighbours without own weights")
     figure.supxlabel(
         "\n".join(["sender", *(textwrap.fill(line, 22 * columns) for line in lines)]), fontsize=9
     )
     return figure
+
+
+def draw_small_matrix(
+    panel: Axes, weights: np.ndarray, ids: np.ndarray, clients: Clients, title: str
+) -> None:
+    """Mixing weights as colours, without names of clients; the title says the largest one.
+
+    Args:
+      panel: to draw on.
+      weights: [M, M].
+      ids: the clients of the rows and columns [M].
+      clients: of `pictures.clients.clients_of`.
+      title: of the panel.
+    """
+    values = weights_as_drawn(weights, clients.sort(ids), SMALL_CELLS)
+    panel.imshow(values, cmap="Blues", vmin=0, vmax=max(values.max(), 1 / len(ids)))
+    panel.set_title(f"{title}\nlargest {weights.max():.2f}", fontsize=8)
+    panel.set_xticks([])
+    panel.set_yticks([])
 
 
 def _are_equal(one: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray]) -> bool:

@@ -138,6 +138,8 @@ def drawn_clients(built: Built) -> "Clients":
 
 def _write_weights(directory: Path, built: Built, history: History) -> None:
     """Writes the mixing weights of a run, and pictures of them, if it has any."""
+    from jaxfl.experiment.pictures.depth import draw_depth
+    from jaxfl.experiment.pictures.drawing import write_picture
     from jaxfl.experiment.pictures.graphs import Graph, draw_graph
 
     config = built.config
@@ -149,6 +151,9 @@ def _write_weights(directory: Path, built: Built, history: History) -> None:
     draw = partial(draw_graph, Graph(*last), clients)
     title = graph_title(config, history.lines[-1]["round"])
     _draw(directory, "graph", draw, title, config)
+    if history.has_layers:
+        figure = draw_depth(Graph(*last), clients, title if config.title else "")
+        write_picture(directory, "graph_by_layer", figure, config.format)
     if "gif" in config.format and (stored := graph_file.open_graph(directory)) is not None:
         _write_rounds(directory / "graph.gif", built, stored, clients)
 

@@ -4,6 +4,7 @@ import json
 import platform
 from collections import Counter
 from collections.abc import Iterator
+from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 
@@ -19,7 +20,11 @@ from jaxfl.core.version import VERSION
 from jaxfl.experiment.privacy.guarantee import claim
 from jaxfl.experiment.session.availability import time_of
 from jaxfl.experiment.session.build import Built
-from jaxfl.experiment.session.graph_numbers import graph_measures, weights_by_name
+from jaxfl.experiment.session.graph_numbers import (
+    are_layers,
+    graph_measures,
+    weights_by_name,
+)
 from jaxfl.experiment.session.lines import (
     ByMetric,
     make_line,
@@ -28,6 +33,7 @@ from jaxfl.experiment.session.lines import (
     share_with_one_label,
     statistics_by_metric,
 )
+from jaxfl.experiment.session.make_model import layers_by_depth
 from jaxfl.experiment.session.model_inputs import inputs_of
 from jaxfl.experiment.session.program import Record
 from jaxfl.experiment.session.stopping import find_stop
@@ -74,7 +80,8 @@ class History:
         self.exposure = built.exposure
         self.timing = built.timing
         self.elapsed = np.zeros(self.seeds.count)  # virtual time of each seed
-        self.inputs = inputs_of(built.data.source)
+        self.source = built.data.source
+        self.inputs = inputs_of(self.source)
         self.names = built.client_names
         self.malicious, self.unseen = built.malicious, built.unseen
         self.groups = built.groups
@@ -104,6 +111,16 @@ class History:
         self.constant: dict[str, FurtherScores] = {}
         self.recent: set[int] = set()  # clients that were left out since the last line
 
+    @cached_property
+    def layers(self) -> list[str]:
+        """The layers of the model in the order in which an example passes them."""
+        return layers_by_depth(self.config, self.source)
+
+    def by_name(self, record: Record) -> dict[str, np.ndarray]:
+        """The mixing weights of a record by name in `graph.npz`, layers by their depth."""
+        has_parts = len(jax.tree.leaves(record.info.weights)) > 1
+        return weights_by_name(record.info.weights, self.layers if has_parts else ())
+
     def _array(self, stage: Stage, part: str, metric: str) -> str:
         """The name of the scores of a stage in clients.npz; those of the first metric are plain."""
         return f"{stage}_{part}" if metric == self.measure else f"{stage}_{part}_{metric}"
@@ -128,7 +145,7 @@ class History:
             arrays = {IDS: record.ids} | {name: row[:, None] for name, row in scores.items()}
             if line is not None:
                 arrays[LINES] = np.array([json.dumps(line)], bytes)
-            self.archive.add(record.round, arrays, weights_by_name(record.info.weights))
+            self.archive.add(record.round, arrays, self.by_name(record))
         return line
 
     @property
@@ -171,7 +188,8 @@ class History:
         if facts_of(ALGORITHMS[self.config.algorithm]).tells_gap:
             gap = np.mean([spectral_gap(weights[-1]) for weights in record.info.weights])
             line["metrics"] = line.get("metrics", {}) | {"spectral_gap": number_or_null(gap)}
-        if graph := graph_measures(record, self.groups, self.malicious):
+        weights = self.by_name(record)
+        if graph := graph_measures(weights, record.ids, self.groups, self.malicious):
             line["graph"] = graph
         if self.recent:
             line["diverged"] = sorted(self.recent)
@@ -271,6 +289,12 @@ class History:
         if numbers.size < self.lines[-1]["round"]:
             members["rounds"] = npz.whole(numbers)
         return members
+
+    @property
+    def has_layers(self) -> bool:
+        """Whether the mixing weights are those of several layers."""
+        names = list(self.archive.matrices)
+        return len(names) > 1 and are_layers(names, self.layers)
 
     def last_graph(self) -> tuple[dict[str, np.ndarray], np.ndarray] | None:
         """Weights [M, M] by name and clients [M] of the first seed's last round, if any."""

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from jaxfl.core import tree
-from jaxfl.core.errors import InputError, check
+from jaxfl.core.errors import InputError, check, warn
 from jaxfl.data import Source
 from jaxfl.experiment.config import ModelOptions
 from jaxfl.experiment.config.hints import value_of
@@ -20,7 +20,7 @@ from jaxfl.models import MODELS
 from jaxfl.models.pretrained import Pretrained, pretrained
 from jaxfl.training.any_model import AnyModel, functions_of
 from jaxfl.training.frozen import Frozen, freeze
-from jaxfl.training.lora import LORA, lora
+from jaxfl.training.lora import LORA, dense_layers, lora
 
 
 def make_model(options: ModelOptions, source: Source, dtype: str | None = None) -> AnyModel:
@@ -37,11 +37,7 @@ def make_model(options: ModelOptions, source: Source, dtype: str | None = None) 
       InputError: the file of weights cannot be read or is of another model, or a regular expression
         is none.
     """
-    make: Callable[..., nn.Module] = MODELS[value_of(options.model)]
-    known: dict[str, Any] = {"vocabulary": source.vocabulary} if source.vocabulary else {}
-    if source.each_position and "positions" in inspect.signature(make).parameters:
-        known["positions"] = True
-    module = make(source.outputs, **known)
+    module = _make_module(options, source)
     if options.weights is None:
         return module
     module, weights = _read(Path(options.weights), module)
@@ -49,9 +45,8 @@ def make_model(options: ModelOptions, source: Source, dtype: str | None = None) 
     parts = [options.trained or head] if options.trained or head else []
     model: AnyModel = module
     if options.lora is not None:
-        # All layers but the head, which is trained as a whole.
-        layers = options.lora_layers or (f"^(?!.*(?:{head}))" if head else "")
-        _check_expression("--lora-layers", layers)
+        _check_expression("--lora-layers", options.lora_layers)
+        layers = options.lora_layers or _layers_with_adapters(module, options.lora, source)
         model = lora(module, options.lora, layers)
         parts.append(f"^{LORA}/")
     check(
@@ -62,6 +57,74 @@ def make_model(options: ModelOptions, source: Source, dtype: str | None = None) 
     for part in parts:
         _check_expression("--trained", part)
     return freeze(model, weights, "|".join(f"(?:{part})" for part in parts), dtype=dtype)
+
+
+def _layers_with_adapters(module: nn.Module, rank: int, source: Source) -> str:
+    """A regular expression that finds the layers with adapters, if nobody names them.
+
+    All dense layers but the head, which is trained as a whole, the embedding of the input, and
+    those with too few inputs or outputs for the rank, which are told.
+    """
+    if not isinstance(module, nn.Module):
+        return ""
+    left_out = [getattr(module, name, "") or "" for name in ("head", "embedding")]
+    candidates = {
+        path: layer
+        for path, layer in dense_layers(module.init, _example(source)).items()
+        if layer.over_last_axis and not any(one and re.search(one, path) for one in left_out)
+    }
+    small = [path for path, one in candidates.items() if rank >= min(one.inputs, one.outputs)]
+    chosen = [path for path in candidates if path not in small]
+    check(
+        bool(chosen),
+        f"--lora {rank}: no layer of the model but its head has more than {rank} inputs and "
+        "outputs: lower it, or name the layers by --lora-layers",
+    )
+    if small:
+        names = f"{', '.join(small[:3])}{', ...' if len(small) > 3 else ''}"
+        warn(
+            f"--lora {rank}: no adapters at {names}, for which the rank is too large: lower it, "
+            "or name the layers by --lora-layers"
+        )
+    return f"^(?:{'|'.join(map(re.escape, chosen))})$"
+
+
+def _make_module(options: ModelOptions, source: Source) -> nn.Module:
+    """The model by name, all of whose parameters are trained."""
+    make: Callable[..., nn.Module] = MODELS[value_of(options.model)]
+    known: dict[str, Any] = {"vocabulary": source.vocabulary} if source.vocabulary else {}
+    if source.each_position and "positions" in inspect.signature(make).parameters:
+        known["positions"] = True
+    return make(source.outputs, **known)
+
+
+def layers_by_depth(options: ModelOptions, source: Source) -> list[str]:
+    """The paths of a model's modules in the order in which an example passes them.
+
+    Args:
+      options: complete options of the model.
+      source: the data set.
+
+    Returns:
+      Nothing for a model that is no flax module.
+
+    Example:
+      >>> source = jaxfl.data.load("digits", ".")
+      >>> layers_by_depth(Config("fedavg", model="linear"), source)
+      ['Dense_0']
+    """
+    module = _make_module(options, source)
+    if not isinstance(module, nn.Module):
+        return []
+    paths: dict[str, None] = {}
+
+    def record(call: Any, arguments: tuple, named: dict, context: Any) -> Any:
+        paths.setdefault("/".join(context.module.path))
+        return call(*arguments, **named)
+
+    with nn.intercept_methods(record):
+        jax.eval_shape(module.init, jax.random.key(0), _example(source))
+    return [path for path in paths if path]
 
 
 class Sizes(NamedTuple):
@@ -83,10 +146,7 @@ def sizes_of(options: ModelOptions, source: Source) -> Sizes:
     Raises:
       InputError: as `make_model`, or the model does not take such data.
     """
-    example = jnp.asarray(source.x_train[:1])
-    if not source.vocabulary:
-        example = example.astype(jnp.float32)
-    shape = jax.ShapeDtypeStruct(example.shape, example.dtype)
+    shape = _example(source)
 
     def size(model: AnyModel) -> int:
         functions = functions_of(model, shape, "averaged")
@@ -96,6 +156,12 @@ def sizes_of(options: ModelOptions, source: Source) -> Sizes:
     trained = size(model)
     whole = size(model.model) if isinstance(model, Frozen) else trained
     return Sizes(trained, whole - trained)
+
+
+def _example(source: Source) -> jax.ShapeDtypeStruct:
+    """The shape of one input [1, *feature]."""
+    dtype = jnp.asarray(source.x_train[:0]).dtype if source.vocabulary else jnp.float32
+    return jax.ShapeDtypeStruct((1, *source.x_train.shape[1:]), dtype)
 
 
 def describe_sizes(sizes: Sizes) -> str:

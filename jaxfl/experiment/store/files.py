@@ -48,6 +48,7 @@ RUN_FILES = (
     "graph.npz",
     "models.npz",
     *_with_panels("curves", "graph", "partition"),
+    *_pictures("graph_by_layer"),
     "graph.gif",
 )
 COMPARISON_FILES = (

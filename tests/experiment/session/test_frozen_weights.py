@@ -10,12 +10,14 @@ import pytest
 import jaxfl
 from jaxfl.cli import main
 from jaxfl.core import tree
-from jaxfl.core.errors import InputError
+from jaxfl.core.errors import InputError, RunWarning
 from jaxfl.experiment import Config, build, execute, gather, resolve
+from jaxfl.experiment.session.make_model import layers_by_depth, make_model
 from jaxfl.models import MODELS
 from jaxfl.models.vit import ViT
 
 WIDTH, RANK = 12, 2
+KEY = jax.random.key(0)
 
 
 @pytest.fixture(autouse=True)
@@ -61,6 +63,9 @@ def test_adapters_and_the_head_alone_are_trained_sent_and_kept(folder):
     # At qkv of two blocks: A [12, 2] and B [2, 36]; and a head of ten classes.
     trained = 2 * (WIDTH * RANK + RANK * 3 * WIDTH) + 10 * (WIDTH + 1)
     assert summary["up"] == trained * 5 * 2
+    # One matrix for the whole model has no depth.
+    assert (folder / "run" / "graph.png").exists()
+    assert not list(folder.glob("run/graph_by_layer*"))
     with np.load(folder / "run" / "models.npz", allow_pickle=False) as models:
         shapes = {name: models[name].shape for name in models if name.startswith("last/")}
     assert shapes == {
@@ -99,11 +104,70 @@ def test_a_run_predicts_as_the_module_with_its_weights_and_products_of_adapters(
     np.testing.assert_allclose(run.predict(3, x, proba=True), expected, atol=1e-5)
 
 
+@pytest.mark.slow
+@pytest.mark.pictures
+def test_weights_of_adapters_are_in_the_order_of_their_depth(folder):
+    directory = folder / "layers"
+    config = config_in(
+        folder, algorithm="fedaghn", lora_layers="qkv|up|down", rounds=1, format=("svg",)
+    )
+    summary = execute(config, directory)
+    adapters = [f"block{number}/{name}" for number in range(2) for name in ("qkv", "up", "down")]
+    assert list(summary["graph"]) == [*adapters, "head"]
+    with np.load(directory / "graph.npz", allow_pickle=False) as arrays:
+        assert list(arrays) == [*(f"weights_{name}" for name in (*adapters, "head")), "ids"]
+    picture = (directory / "graph_by_layer.svg").read_text()
+    assert picture.index("block1/up") < picture.index("block1/down") < picture.index("head")
+
+
+@pytest.mark.parametrize("remat", [False, True])
+def test_the_tenth_block_comes_behind_the_ninth(monkeypatch, remat):
+    monkeypatch.setitem(MODELS, "vit_tiny", lambda outputs: ViT(outputs, 3, 11, 1, remat=remat))
+    source = jaxfl.data.load("digits")
+    layers = layers_by_depth(Config("local", model="vit_tiny"), source)
+    inside = ("norm1", "qkv", "out", "norm2", "up", "down")
+    blocks = [
+        f"block{number}{end}"
+        for number in range(11)
+        for end in ("", *(f"/{name}" for name in inside))
+    ]
+    assert layers == ["patches", *blocks, "norm", "head"]
+
+
 def test_without_adapters_the_head_alone_is_trained(folder):
     built = built_of(config_in(folder, lora=None, lora_layers=""))
     model = built.task.problem.init(jax.random.key(0))
     paths = [tree.path(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(model)]
     assert paths == ["params/head/bias", "params/head/kernel"]
+
+
+def trained_paths(model):
+    params = jax.eval_shape(jaxfl.classification(model, np.zeros((8, 8, 1))).problem.init, KEY)
+    return [tree.path(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(params)]
+
+
+def test_adapters_are_at_all_layers_but_the_head_and_the_patches(folder):
+    config = config_in(folder, lora=5, lora_layers="")  # a patch of 2 x 2 pixels has 4 inputs
+    paths = trained_paths(make_model(config, jaxfl.data.load("digits")))
+    layers = {path.rpartition("/")[0] for path in paths if path.startswith("lora/")}
+    assert layers == {
+        f"lora/block{number}/{name}" for number in range(2) for name in ("qkv", "out", "up", "down")
+    }
+
+
+def test_layers_that_are_too_small_for_the_rank_have_no_adapters_which_is_told(tmp_path):
+    x = np.random.default_rng(0).normal(size=(40, 3))
+    source = jaxfl.data.from_arrays(x, np.arange(40) % 2)
+    params = MODELS["mlp"](2).init(KEY, jnp.zeros((1, 3)))
+    leaves = jax.tree_util.tree_leaves_with_path(params)
+    np.savez(tmp_path / "w.npz", **{tree.path(keys): leaf for keys, leaf in leaves})
+    config = Config("local", model="mlp", weights=str(tmp_path / "w.npz"), lora=3)
+    with pytest.warns(RunWarning, match="--lora 3: no adapters at Dense_0, for which the rank"):
+        model = make_model(config, source)
+    problem = jaxfl.classification(model, np.zeros(3)).problem
+    assert sorted(jax.eval_shape(problem.init, KEY)["lora"]) == ["Dense_1", "Dense_2"]
+    with pytest.raises(InputError, match="--lora 32: no layer of the model but its head has more"):
+        make_model(dataclasses.replace(config, lora=32), source)
 
 
 def test_named_parameters_are_trained_in_place_of_the_head_and_begin_with_their_weights(folder):

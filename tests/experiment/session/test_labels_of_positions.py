@@ -183,6 +183,49 @@ def test_labels_of_positions_that_are_none_are_refused(y, message):
         jaxfl.data.from_arrays(X, y)
 
 
+IDS = RNG.choice([0, 2, 5, 90], (CLIENTS * N, STEPS + 1))
+
+
+def test_labels_of_positions_of_ids_are_ids_of_which_many_never_occur():
+    ids = {"vocabulary": [100], "owners": OWNERS}
+    source = jaxfl.data.from_arrays(IDS[:, :-1], IDS[:, 1:], **ids)
+    assert (source.classes, source.outputs, source.each_position) == (91, 91, True)
+    assert jaxfl.data.from_arrays(IDS[:, :-1], IDS[:, 1:], **ids, classes=100).classes == 100
+    # Another label than those of ids, such as 255 for what is none, is no class.
+    with pytest.raises(InputError, match="without gaps, or give classes"):
+        jaxfl.data.from_arrays(IDS[:, :-1], np.where(IDS[:, 1:] == 5, 255, 0), **ids)
+    with pytest.raises(InputError, match="the label 90: expected 0 to 89, classes=90"):
+        jaxfl.data.from_arrays(IDS[:, :-1], IDS[:, 1:], **ids, classes=90)
+
+
+@pytest.mark.slow
+def test_a_tied_head_learns_data_with_gaps_in_their_ids(tmp_path, monkeypatch):
+    """The file says how many ids there are; frequencies of those that occur are learned."""
+    monkeypatch.chdir(tmp_path)
+
+    def model(outputs, vocabulary, positions):
+        options = {"width": 4, "depth": 1, "heads": 1, "tied": True}
+        return jaxfl.models.transformer(outputs, vocabulary, positions, **options)
+
+    monkeypatch.setitem(MODELS, "tied", model)
+    arrays = {"x_train": IDS[:, :-1], "y_train": IDS[:, 1:], "owners": OWNERS}
+    np.savez("tokens.npz", **arrays, vocabulary=[100], classes=100)
+    options = ["--dataset", "tokens", "--data-dir", ".", "--model", "tied", "--rounds", "3"]
+    options += ["--local-steps", "20", "--optimizer", "adam", "--lr", "0.05", "--devices", "1"]
+    options += ["--metric", "perplexity", "--score-after", "none", "--format", "svg"]
+    assert main(["describe", "--dataset", "tokens", "--data-dir", "."]) == 0
+    assert main(["run", "fedavg", *options, "--out", "run"]) == 0
+    run = jaxfl.load("run")
+    assert run.predict(0, IDS[:2, :-1], proba=True).shape == (2, STEPS, 100)
+    # Four ids occur, equally often; a guess among all has a perplexity of 100.
+    assert 3.5 < -run.summary["final"]["deployed"]["mean"] < 5
+    np.savez("tokens.npz", **arrays, vocabulary=[100])
+    with pytest.raises(InputError, match="if these are ids, give the data classes=100"):
+        jaxfl.experiment.execute(
+            Config(dataset="tokens", data_dir=".", model="tied"), tmp_path / "other"
+        )
+
+
 def test_examples_without_a_labelled_position_weigh_nothing():
     own = np.arange(1.0, 121.0)
     source = jaxfl.data.from_arrays(X, Y, weights=own)
