@@ -10,7 +10,7 @@ from types import ModuleType
 
 # The rooms of the house from below, of which modules are public; a package with `__all__` as one.
 ROOMS = ("core", "graphs", "kernels", "models", "data", "training", "uplink")
-ROOMS += ("algorithms.steps", "simulation", "experiment", "serve")
+ROOMS += ("algorithms.steps", "simulation", "experiment", "serve", "testing")
 # The functions behind names in tables.
 FURTHER = (
     "jaxfl.data.augment",
