@@ -25,6 +25,7 @@ from jaxfl.graphs import hierarchy, topology
 from jaxfl.graphs.measures import measure_graph
 from jaxfl.simulation import clock, mesh, metrics, on_disk, participation, work
 from jaxfl.simulation.evaluate import make_evaluate
+from jaxfl.simulation.fit import fit
 from jaxfl.simulation.rounds import check_finite, make_rounds
 from jaxfl.simulation.server_step import server_step
 from jaxfl.simulation.statistics import summarise
@@ -51,6 +52,7 @@ __all__ = [
     "compose",
     "data",
     "errors",
+    "fit",
     "freeze",
     "kernels",
     "load",
