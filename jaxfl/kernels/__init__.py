@@ -15,6 +15,7 @@ from jaxfl.kernels import combination as combination
 from jaxfl.kernels import consensus as consensus
 from jaxfl.kernels import contrastive as contrastive
 from jaxfl.kernels import coupling as coupling
+from jaxfl.kernels import filters as filters
 from jaxfl.kernels import fomo as fomo
 from jaxfl.kernels import gaussian as gaussian
 from jaxfl.kernels import gossip as gossip
@@ -31,3 +32,4 @@ from jaxfl.kernels import similarity as similarity
 from jaxfl.kernels import simplex as simplex
 from jaxfl.kernels import sketch as sketch
 from jaxfl.kernels import sparse as sparse
+from jaxfl.kernels import transport as transport
