@@ -164,8 +164,9 @@ def linear_cka(features: Float[Array, "m n d"]) -> Float[Array, "m m"]:
     """Linear CKA of the features of all pairs of models, in [0, 1].
 
     Kornblith et al., "Similarity of Neural Network Representations Revisited", ICML 2019,
-    section 3, https://arxiv.org/abs/1905.00414. It is the cosine of the matrices of inner products of centred
-    examples, so rotations and lengths of the features do not matter, nor does their number.
+    section 3, https://arxiv.org/abs/1905.00414. It is the cosine of the matrices of inner products
+    of centred examples, so rotations and lengths of the features do not matter, nor does their
+    number.
 
     Args:
       features: of the same n examples by each model [M, n, d].
