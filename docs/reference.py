@@ -10,7 +10,7 @@ from types import ModuleType
 
 # The rooms of the house from below, of which modules are public; a package with `__all__` as one.
 ROOMS = ("core", "graphs", "kernels", "models", "data", "training", "uplink")
-ROOMS += ("algorithms.steps", "simulation", "experiment", "serve")
+ROOMS += ("algorithms.steps", "simulation", "experiment", "serve", "testing")
 # The functions behind names in tables.
 FURTHER = (
     "jaxfl.data.augment",
@@ -22,8 +22,9 @@ FIELD = re.compile(r"^    (\w+)\s*:")
 
 
 def modules_of(package: ModuleType) -> list[str]:
-    """The modules of a package; one with `__all__` stands for the files in it."""
-    if hasattr(package, "__all__") or not hasattr(package, "__path__"):
+    """The modules of a package; one with `__all__` stands for the files in it, but for kernels."""
+    flat = hasattr(package, "__all__") and package.__name__ != "jaxfl.kernels"
+    if flat or not hasattr(package, "__path__"):
         return [package.__name__]
     parts = [f"{package.__name__}.{part.name}" for part in pkgutil.iter_modules(package.__path__)]
     return [name for part in parts for name in modules_of(importlib.import_module(part))]

@@ -1,9 +1,9 @@
 """jaxfl: personalized federated learning on collaboration graphs, in pure JAX.
 
-`__all__` is the public surface, with the public names of the modules in it. Twelve folders hold the
-code; the docstring of each says who lives there. `jaxfl.checkpoint`, `jaxfl.serve` and
-`jaxfl.from_nnx` are public too, and are imported when they are asked for, since they need orbax,
-flwr and flax.nnx.
+`__all__` is the public surface, with the public names of the modules in it. Thirteen folders hold
+the code; the docstring of each says who lives there. `jaxfl.checkpoint`, `jaxfl.serve`,
+`jaxfl.from_nnx` and `jaxfl.testing` are public too, and are imported when they are asked for, since
+they need orbax, flwr, flax.nnx and the rooms of whole runs.
 """
 
 import sys
@@ -25,6 +25,7 @@ from jaxfl.graphs import hierarchy, topology
 from jaxfl.graphs.measures import measure_graph
 from jaxfl.simulation import clock, mesh, metrics, on_disk, participation, work
 from jaxfl.simulation.evaluate import make_evaluate
+from jaxfl.simulation.fit import fit
 from jaxfl.simulation.rounds import check_finite, make_rounds
 from jaxfl.simulation.server_step import server_step
 from jaxfl.simulation.statistics import summarise
@@ -51,6 +52,7 @@ __all__ = [
     "compose",
     "data",
     "errors",
+    "fit",
     "freeze",
     "kernels",
     "load",
@@ -103,7 +105,7 @@ sys.modules.update({f"{__name__}.{name}": module for name, module in _SHORT.item
 
 
 def __getattr__(name: str) -> Any:
-    """What needs a library that takes a while to import: orbax, flwr, flax.nnx."""
+    """What takes a while to import: orbax, flwr, flax.nnx, and the rooms of whole runs."""
     if name == "from_nnx":
         from jaxfl.training.nnx_model import from_nnx
 
@@ -112,6 +114,10 @@ def __getattr__(name: str) -> Any:
         from jaxfl.simulation import checkpoint
 
         return checkpoint
+    if name == "testing":
+        from jaxfl import testing
+
+        return testing
     if name == "serve":
         from jaxfl.serve import client, flower  # noqa: F401 - they become parts of it
 

@@ -74,7 +74,10 @@ def show(command: List, console: Console) -> None:
     elif command.what in every:
         kind = every[command.what]
         texts = {name: kind.line(value) for name, value in kind.values.items()}
+        texts, notes = shared_clauses(texts) if command.what == "presets" else (texts, {})
         lines = table(texts, width if console.is_terminal else None)
+        if notes:
+            lines += ["", "Of several:", *table(notes, width if console.is_terminal else None)]
     else:
         names = [name for kind in every.values() for name in kind.values]
         check_name("kind or name", command.what, [*every, *names], "see `jaxfl list`")
@@ -98,6 +101,38 @@ def overview(every: dict[str, Kind], width: int) -> list[str]:
         "jaxfl list pfedgraph": "all about one name: its paper, hyper-parameters, what to turn",
     }
     return lines + table(more, width)
+
+
+def shared_clauses(texts: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """What is true of one name alone, and once what is true of several names.
+
+    Args:
+      texts: name -> clauses with semicolons between them.
+
+    Returns:
+      name -> its own clauses; and "first to last" of several names -> the clauses that they share.
+
+    Example:
+      >>> shared_clauses({"a": "one; both", "b": "two; both"})
+      ({'a': 'one', 'b': 'two'}, {'a to b': 'both'})
+    """
+    names_of: dict[str, list[str]] = {}
+    for name, text in texts.items():
+        for clause in text.split("; "):
+            names_of.setdefault(clause, []).append(name)
+    own = {
+        name: "; ".join(clause for clause in text.split("; ") if names_of[clause] == [name])
+        for name, text in texts.items()
+    }
+    order = list(texts)
+    shared: dict[str, list[str]] = {}
+    for clause, names in names_of.items():
+        if len(names) > 1:
+            first, last = order.index(names[0]), order.index(names[-1])
+            in_a_row = order[first : last + 1] == names
+            label = f"{names[0]} to {names[-1]}" if in_a_row else ", ".join(names)
+            shared.setdefault(label, []).append(clause)
+    return own, {label: "; ".join(clauses) for label, clauses in shared.items()}
 
 
 def page(description: Description, width: int) -> list[str]:

@@ -32,7 +32,7 @@ class Clusters(NamedTuple):
 def kmeans(
     key: Key[Array, ""],
     stacked: Stack,
-    ids: Int[Array, "m"],
+    ids: Int[Array, "m"] | None,
     clusters: int,
     counted: Bool[Array, "m"] | None = None,
     *,
@@ -54,7 +54,7 @@ def kmeans(
     Args:
       key: of the seeds.
       stacked: models [M, ...] or a matrix [M, D].
-      ids: of the clients [M], all different.
+      ids: of the clients [M], all different. None: their places.
       clusters: K.
       counted: whose models count [M], at least one; the others move no centre, and join the nearest
         one. None: all.
@@ -63,10 +63,11 @@ def kmeans(
 
     Example:
       >>> models = jnp.array([[0.0], [9.0], [1.0], [8.0]])
-      >>> kmeans(jax.random.key(0), models, jnp.arange(4), 2).assignment.tolist()
+      >>> kmeans(jax.random.key(0), models, None, 2).assignment.tolist()
       [0, 1, 0, 1]
     """
     distances, unit = squared_distances_in_unit(stacked)
+    ids = jnp.arange(len(distances)) if ids is None else ids
     counted = jnp.ones(ids.size, bool) if counted is None else counted
 
     def noise(client: Int[Array, ""]) -> Float[Array, "r k"]:

@@ -79,6 +79,23 @@ def _check_columns(matrix: Array, x: Array) -> None:
 
 
 @checked
+def everybody_if_nobody(reported: Bool[Array, "m"] | None, clients: int) -> Bool[Array, "m"]:
+    """Whose models count [M], so that there is always one.
+
+    Args:
+      reported: who reported [M]; None: all.
+      clients: M.
+
+    Example:
+      >>> everybody_if_nobody(jnp.array([False, False]), 2).tolist()
+      [True, True]
+    """
+    if reported is None:
+        return jnp.ones(clients, bool)
+    return reported | ~reported.any()
+
+
+@checked
 def leave_out(weights: Float[Array, "r m"], reported: Bool[Array, "m"]) -> Float[Array, "r m"]:
     """The weights without the senders that did not report, each row rescaled to its former sum.
 

@@ -1,4 +1,4 @@
-"""Aggregation that withstands some malicious clients: order statistics, Krum, clipped updates."""
+"""Aggregation that withstands some malicious clients: medians, Krum, Bulyan, clipped updates."""
 
 import jax
 import jax.numpy as jnp
@@ -8,14 +8,15 @@ from jaxfl.core import tree
 from jaxfl.core.options import checked
 from jaxfl.core.shapes import Stack
 from jaxfl.core.types import Scalar
-from jaxfl.kernels.similarity import inverse_norms, squared_differences
+from jaxfl.kernels.mixing import everybody_if_nobody, mix
+from jaxfl.kernels.similarity import inverse_norms, root, squared_differences
 
 # Cosines of float32 models that differ by less than this are equal.
 ROUNDING = 1e-5
 
 
 @checked
-def trimmed_mean(stacked: Stack, trim: Scalar, reported: Bool[Array, "m"]) -> PyTree:
+def trimmed_mean(stacked: Stack, trim: Scalar, reported: Bool[Array, "m"] | None = None) -> PyTree:
     """The mean of each coordinate without its floor(trim R) smallest and largest values.
 
     Yin et al., "Byzantine-Robust Distributed Learning", ICML 2018, Definition 2,
@@ -24,14 +25,14 @@ def trimmed_mean(stacked: Stack, trim: Scalar, reported: Bool[Array, "m"]) -> Py
     Args:
       stacked: models [M, ...].
       trim: fraction of values to leave out at each end, at most .5.
-      reported: whose models count [M], R of them; all if nobody reported.
+      reported: whose models count [M], R of them; None, or nobody: all.
 
     Example:
       >>> x = jnp.array([[1.0], [2.0], [4.0], [90.0]])
-      >>> trimmed_mean(x, 0.25, jnp.ones(4, bool)).tolist()
+      >>> trimmed_mean(x, 0.25).tolist()
       [3.0]
     """
-    reported = reported | ~reported.any()
+    reported = everybody_if_nobody(reported, jax.tree.leaves(stacked)[0].shape[0])
     count = reported.sum()
     cut = jnp.minimum(jnp.floor(trim * count + 1e-4), (count - 1) // 2)
     rank = jnp.arange(reported.size)
@@ -47,17 +48,17 @@ def trimmed_mean(stacked: Stack, trim: Scalar, reported: Bool[Array, "m"]) -> Py
 
 
 @checked
-def median(stacked: Stack, reported: Bool[Array, "m"]) -> PyTree:
+def median(stacked: Stack, reported: Bool[Array, "m"] | None = None) -> PyTree:
     """The median of each coordinate; of an even number of values, the mean of the middle two.
 
     Yin et al., ICML 2018, Definition 1, https://arxiv.org/abs/1803.01498.
 
     Args:
       stacked: models [M, ...].
-      reported: whose models count [M]; all if nobody reported.
+      reported: whose models count [M]; None, or nobody: all.
 
     Example:
-      >>> median(jnp.array([[1.0], [2.0], [90.0]]), jnp.ones(3, bool)).tolist()
+      >>> median(jnp.array([[1.0], [2.0], [90.0]])).tolist()
       [2.0]
     """
     return trimmed_mean(stacked, 0.5, reported)
@@ -66,10 +67,10 @@ def median(stacked: Stack, reported: Bool[Array, "m"]) -> PyTree:
 @checked
 def krum(
     stacked: Stack,
-    ids: Int[Array, "m"],
-    reported: Bool[Array, "m"],
-    byzantine: int | None,
-    chosen: int | None,
+    ids: Int[Array, "m"] | None = None,
+    reported: Bool[Array, "m"] | None = None,
+    byzantine: int | None = None,
+    chosen: int | None = None,
 ) -> Float[Array, "m"]:
     """Equal weights of the models nearest to their neighbours, 0 of the others [M].
 
@@ -80,37 +81,175 @@ def krum(
     Args:
       stacked: models [M, ...].
       ids: of the clients [M]; of scores that are equal up to rounding the smaller id goes first.
-      reported: whose models count [M], R of them; all if nobody reported.
+        None: their places.
+      reported: whose models count [M], R of them; None, or nobody: all.
       byzantine: f, how many clients may be malicious. None: the most that the rule allows,
         floor((R - 3) / 2).
       chosen: m, how many models to choose. None: R - f.
 
     Example:
       >>> models = jnp.array([[0.0], [1.0], [1.5], [90.0]])
-      >>> krum(models, jnp.arange(4), jnp.ones(4, bool), 1, 2).tolist()
+      >>> krum(models, byzantine=1, chosen=2).tolist()
       [0.0, 0.5, 0.5, 0.0]
     """
-    reported = reported | ~reported.any()
+    distances = squared_differences(stacked)
+    reported = everybody_if_nobody(reported, len(distances))
+    places = jnp.arange(len(distances)) if ids is None else ids
     count = reported.sum()
     most = jnp.maximum((count - 3) // 2, 0)
     malicious = most if byzantine is None else jnp.minimum(byzantine, count - 1)
-    # The score: the sum over the R - f - 2 nearest other models.
+    score = _krum_scores(distances, reported, malicious)
+    number = count - malicious if chosen is None else jnp.minimum(chosen, count)
+    winners = ranks(score, places) < number
+    return (winners & reported) / (winners & reported).sum()
+
+
+def _krum_scores(
+    distances: Float[Array, "m m"], reported: Bool[Array, "m"], malicious: Array | int
+) -> Float[Array, "m"]:
+    """The sum over the R - f - 2 nearest other models; infinite for models that do not count."""
+    count = reported.sum()
     others = ~jnp.eye(reported.size, dtype=bool) & reported[None]
-    distances = jnp.sort(jnp.where(others, squared_differences(stacked), jnp.inf), axis=1)
+    nearest = jnp.sort(jnp.where(others, distances, jnp.inf), axis=1)
     neighbours = jnp.arange(reported.size) < jnp.clip(count - malicious - 2, 1, count - 1)
-    score = jnp.sum(jnp.where(neighbours[None], distances, 0.0), axis=1)
-    score = jnp.where(reported, score, jnp.inf)
-    # The choice: a model is taken if fewer than m others go before it; [i, j]: j goes before i.
+    score = jnp.sum(jnp.where(neighbours[None], nearest, 0.0), axis=1)
+    return jnp.where(reported, score, jnp.inf)
+
+
+@checked
+def ranks(score: Float[Array, "m"], ids: Int[Array, "m"]) -> Int[Array, "m"]:
+    """How many models go before each [M]: those with a smaller score.
+
+    Args:
+      score: [M].
+      ids: [M]; of scores that are equal up to rounding the smaller id goes first.
+
+    Example:
+      >>> ranks(jnp.array([0.5, 0.1, 0.5]), jnp.array([7, 5, 3])).tolist()
+      [2, 0, 1]
+    """
+    # [i, j]: j goes before i.
     ties = jnp.isclose(score[:, None], score[None], rtol=1e-5, atol=0)
     before = jnp.where(ties, ids[None] < ids[:, None], score[None] < score[:, None])
-    number = count - malicious if chosen is None else jnp.minimum(chosen, count)
-    winners = before.sum(axis=1) < number
-    return (winners & reported) / (winners & reported).sum()
+    return before.sum(axis=1)
+
+
+@checked
+def bulyan(
+    stacked: Stack,
+    ids: Int[Array, "m"] | None = None,
+    reported: Bool[Array, "m"] | None = None,
+    byzantine: int | None = None,
+) -> PyTree:
+    """Of the models that Krum takes one after the other, the values near each coordinate's median.
+
+    El Mhamdi, Guerraoui and Rouault, "The Hidden Vulnerability of Distributed Learning in
+    Byzantium", ICML 2018, section 4, https://arxiv.org/abs/1802.07927. Krum takes one of the models
+    that are left until there are R - 2 f; of these, the mean of the R - 4 f values nearest to the
+    median of a coordinate counts.
+
+    Args:
+      stacked: models [M, ...].
+      ids: see `krum`, as for `reported`.
+      reported: whose models count.
+      byzantine: f, how many clients may be malicious. None: the most that the rule allows,
+        floor((R - 3) / 4).
+
+    Returns:
+      One model [...].
+
+    Example:
+      >>> models = jnp.array([[0.0], [1.0], [2.0], [3.0], [4.0], [5.0], [90.0]])
+      >>> bulyan(models, byzantine=1).tolist()
+      [2.0]
+    """
+    distances = squared_differences(stacked)
+    reported = everybody_if_nobody(reported, len(distances))
+    places = jnp.arange(len(distances)) if ids is None else ids
+    count = reported.sum()
+    most = jnp.maximum((count - 3) // 4, 0)
+    malicious = most if byzantine is None else jnp.minimum(byzantine, (count - 1) // 4)
+    number = jnp.maximum(count - 2 * malicious, 1)
+
+    def choose(turn: Array, left: Array) -> Array:
+        first = ranks(_krum_scores(distances, left, malicious), places) == 0
+        return left & ~(first & (turn < number))
+
+    left = jax.lax.fori_loop(0, len(distances), choose, reported)
+    chosen = reported & ~left
+    centre = median(stacked, chosen)
+    near = jnp.arange(chosen.size) < jnp.maximum(number - 2 * malicious, 1)
+
+    def leaf(x: Array, middle: Array) -> Array:
+        column = (-1, *[1] * (x.ndim - 1))
+        # In order, so that of two values as near the smaller one counts, whoever sent it.
+        values = jnp.sort(jnp.where(chosen.reshape(column), x, jnp.inf), axis=0)
+        order = jnp.argsort(jnp.abs(values - middle[None]), axis=0, stable=True)
+        nearest = jnp.take_along_axis(values, order, axis=0)
+        return jnp.sum(jnp.where(near.reshape(column), nearest, 0.0), axis=0) / near.sum()
+
+    return tree.cast_like(jax.tree.map(leaf, stacked, centre), stacked)
+
+
+@checked
+def geometric_median(
+    stacked: Stack,
+    weights: Float[Array, "m"] | None = None,
+    reported: Bool[Array, "m"] | None = None,
+    *,
+    steps: int = 20,
+    smoothing: Scalar = 1e-6,
+) -> PyTree:
+    """The model with the least mean distance to all models, by Weiszfeld's algorithm.
+
+    Pillutla, Kakade and Harchaoui, "Robust Aggregation for Federated Learning", IEEE Transactions
+    on Signal Processing, 2022, Algorithm 2 (RFA), https://arxiv.org/abs/1912.13445. A step is a
+    mean in which a model counts by one over its distance.
+
+    Finite for entries up to 1e15.
+
+    Args:
+      stacked: models [M, ...].
+      weights: of the models, such as their numbers of examples [M]; None: all 1.
+      reported: whose models count [M]; None, or nobody: all.
+      steps: how many; the paper takes 3.
+      smoothing: the smallest distance that counts, so that a model on the median does not count
+        infinitely.
+
+    Returns:
+      One model [...].
+
+    Example:
+      >>> geometric_median(jnp.array([[0.0], [2.0], [90.0]]), steps=100).round(2).tolist()
+      [2.0]
+    """
+    counts = everybody_if_nobody(reported, jax.tree.leaves(stacked)[0].shape[0]).astype(float)
+    by_model = counts if weights is None else counts * weights
+    by_model = jnp.where(by_model.sum() > 0, by_model, counts)
+
+    def mean(shares: Float[Array, "m"]) -> PyTree:
+        return mix(shares / shares.sum(), stacked)
+
+    def step(centre: PyTree, _: None) -> tuple[PyTree, None]:
+        gaps = tree.subtract(stacked, centre)
+        squares = sum(
+            jnp.sum(jnp.square(tree.wide(x).reshape(x.shape[0], -1)), axis=1)
+            for x in jax.tree.leaves(gaps)
+        )
+        distances = jnp.maximum(root(jnp.asarray(squares)), smoothing)
+        # Relative to the nearest, so that the shares do not vanish.
+        return mean(by_model * distances.min() / distances), None
+
+    centre, _ = jax.lax.scan(step, mean(by_model), None, length=steps)
+    return centre
 
 
 @checked
 def clip_updates(
-    before: Stack, after: Stack, bound: Scalar | None, reported: Bool[Array, "m"]
+    before: Stack,
+    after: Stack,
+    bound: Scalar | None = None,
+    reported: Bool[Array, "m"] | None = None,
 ) -> PyTree:
     """The models after updates whose norms are cut to the bound.
 
@@ -122,11 +261,11 @@ def clip_updates(
       after: models after them [M, ...].
       bound: the largest Euclidean norm of an update; None: the median norm of the updates that
         count.
-      reported: whose updates count for the median [M].
+      reported: whose updates count for the median [M]; None: all.
 
     Example:
       >>> after = jnp.array([[8.0], [1.0]])
-      >>> clip_updates(jnp.zeros((2, 1)), after, 2.0, jnp.ones(2, bool)).tolist()
+      >>> clip_updates(jnp.zeros((2, 1)), after, 2.0).tolist()
       [[2.0], [1.0]]
     """
     updates = jax.tree.map(jnp.subtract, after, before)
@@ -142,7 +281,9 @@ def clip_updates(
 
 
 @checked
-def foolsgold(cosines: Float[Array, "m m"], reported: Bool[Array, "m"]) -> Float[Array, "m"]:
+def foolsgold(
+    cosines: Float[Array, "m m"], reported: Bool[Array, "m"] | None = None
+) -> Float[Array, "m"]:
     """How much of each update counts, from 1 to 0 where updates are more alike than all others.
 
     Fung, Yoon and Beschastnikh, "The Limitations of Federated Learning in Sybil Settings", RAID
@@ -153,13 +294,15 @@ def foolsgold(cosines: Float[Array, "m m"], reported: Bool[Array, "m"]) -> Float
 
     Args:
       cosines: of the updates [M, M]; the diagonal does not matter.
-      reported: the others count as unlike anybody [M].
+      reported: the others count as unlike anybody [M]; None: all count.
 
     Example:
       >>> cosines = jnp.array([[1.0, 0.1, 0.2], [0.1, 1.0, 0.9], [0.2, 0.9, 1.0]])
-      >>> foolsgold(cosines, jnp.ones(3, bool)).round(2).tolist()
+      >>> foolsgold(cosines).round(2).tolist()
       [1.0, 0.0, 0.0]
     """
+    if reported is None:
+        reported = jnp.ones(len(cosines), bool)
     pairs = reported[:, None] & reported[None] & ~jnp.eye(reported.size, dtype=bool)
     cosines = jnp.where(pairs, cosines, 0.0)
     nearest = cosines.max(axis=1, initial=0.0)

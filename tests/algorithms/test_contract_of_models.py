@@ -9,7 +9,6 @@ import pytest
 from flax import nnx
 from toys import (
     SIZES,
-    check_relabelling,
     deployed,
     equal,
     half,
@@ -25,6 +24,7 @@ from jaxfl.core import tree
 from jaxfl.core.types import Cohort
 from jaxfl.models import mlp
 from jaxfl.simulation import checkpoint
+from jaxfl.testing.results import relabelled
 from jaxfl.training.nnx_model import from_nnx
 
 C = len(SIZES)
@@ -94,7 +94,7 @@ def test_a_round_keeps_shapes_and_holds_no_frozen_weight(factory, kind):
 @KINDS
 def test_relabelling_clients_relabels_the_result(factory, kind):
     algorithm, data = made(factory, kind), uneven()
-    check_relabelling(algorithm, data, run(algorithm, data, 1)[0])
+    relabelled(algorithm, data, run(algorithm, data, 1)[0])
 
 
 @pytest.mark.long

@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from toys import Marked, close, deployed, jit, made, marked, marked_groups, pick
-from variants import variants
 
 import jaxfl
 from jaxfl.algorithms import (
@@ -29,6 +28,7 @@ from jaxfl.core.errors import InputError
 from jaxfl.core.facts import facts_of
 from jaxfl.core.types import Cohort, Fitted
 from jaxfl.simulation.evaluate import fine_tuning_loss
+from jaxfl.testing.variants import variants
 from jaxfl.training.batch_statistics import of_statistics, statistics
 
 C = 6

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import pytest
 from flax import linen as nn
 from toys import SIZES, full, once, opposite_groups
-from variants import variants
 
 import jaxfl
 from jaxfl.core.errors import InputError
+from jaxfl.testing.variants import variants
 
 C = 6
 # The type of the parameters, and whether JAX has float64.

@@ -13,6 +13,7 @@ from jaxfl.experiment.config.fields import (
     RunOptions,
     UploadOptions,
 )
+from jaxfl.experiment.config.presets import PRESETS
 from jaxfl.experiment.config.training_fields import ModelOptions, TrainingOptions
 
 
@@ -71,3 +72,13 @@ def test_the_help_shows_no_default_that_says_nothing(command, capsys):
 def test_options_start_from_the_class_if_nothing_else_is_given():
     assert parse(["run", "fedavg"]) == Run(algorithm="fedavg")
     assert parse(["compare", "--dataset", "digits"]) == Compare()
+
+
+def test_the_list_of_presets_says_each_caveat_once(capsys):
+    assert main(["list", "presets"]) == 0
+    text = capsys.readouterr().out
+    for caveat in ("sections 4.1 and C.1", "three convolutions), FedRep", "as in the rerun"):
+        assert text.count(caveat) == 1
+    assert "pfedgraph-extreme to pfedgraph-attacks" in text
+    for name, preset in PRESETS.items():
+        assert all(clause in text for clause in preset.source.split("; ")), name

@@ -5,14 +5,16 @@ folded in, "ids" for data that were folded in, or "split".
 """
 
 from collections import Counter
+from typing import Any
 
 import jax
-from jax.extend.core import Literal
+import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 MOVES = ("convert_element_type", "broadcast_in_dim", "reshape", "squeeze")
 
 
-def lineages(program, keys):
+def lineages(program: ClosedJaxpr, keys: list[int]) -> Counter:
     """How the keys of a program are used.
 
     Args:
@@ -23,7 +25,7 @@ def lineages(program, keys):
       A count for each (lineage, use) in the program. The use is the next step of the lineage, or
       "bits" if random bits are drawn from the key.
     """
-    found = Counter()
+    found: Counter = Counter()
     jaxpr = program.jaxpr
     known = {jaxpr.invars[place]: () for place in keys}
     constants = dict(zip(jaxpr.constvars, program.consts, strict=True))
@@ -31,7 +33,7 @@ def lineages(program, keys):
     return found
 
 
-def _walk(jaxpr, known, constants, found):
+def _walk(jaxpr: Jaxpr, known: dict, constants: dict, found: Counter) -> None:
     """Follows the keys through a jaxpr; `known` holds the lineages, `constants` known numbers."""
     for eqn in jaxpr.eqns:
         name = eqn.primitive.name
@@ -68,20 +70,25 @@ def _walk(jaxpr, known, constants, found):
         else:
             # Other operations only move keys: they slice, stack or sort them.
             for out in eqn.outvars:
-                if jax.dtypes.issubdtype(out.aval.dtype, jax.dtypes.prng_key):
+                if _is_key(out.aval):
                     known[out] = lineage
 
 
-def _number(var, constants):
+def _is_key(value: Any) -> bool:
+    """Whether a value of a program is a random key."""
+    return jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
+
+
+def _number(var: Any, constants: dict) -> int | None:
     """The value of a variable that holds one known integer, otherwise None."""
-    value = var.val if isinstance(var, Literal) else constants.get(var)
+    value: Any = var.val if isinstance(var, Literal) else constants.get(var)
     if isinstance(value, int):
         return value
-    whole = getattr(value, "size", 0) == 1 and jax.numpy.issubdtype(value.dtype, jax.numpy.integer)
+    whole = getattr(value, "size", 0) == 1 and jnp.issubdtype(value.dtype, jnp.integer)
     return int(value) if whole else None
 
 
-def _inner(eqn):
+def _inner(eqn: Any) -> list[tuple[ClosedJaxpr, int]]:
     """The jaxprs that an equation calls, each with the number of operands before its own."""
     found = []
     for value in eqn.params.values():

@@ -1,0 +1,148 @@
+"""Rules for clients that lie, diverge, or whose examples are few."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxfl.core import tree
+from jaxfl.core.facts import facts_of
+from jaxfl.core.types import AlgorithmFactory, Cohort, Dataset, Params
+from jaxfl.simulation.rounds import cohort_round
+from jaxfl.testing.compare import all_finite, differ, equal, require
+from jaxfl.testing.federations import C, opposite_groups, uneven
+from jaxfl.testing.results import row_stochastic
+from jaxfl.testing.runs import (
+    between,
+    cohort_of,
+    init_key,
+    jit,
+    made,
+    make_evaluate,
+    pick,
+    run,
+)
+from jaxfl.testing.tasks import shallow
+
+
+def check_lie(factory: AlgorithmFactory) -> None:
+    """One lie is felt wherever clients mix, and leaves everything finite."""
+
+    def lie(key: Any, before: Params, after: Params, ids: Any) -> Params:
+        return jax.tree.map(
+            lambda x: jnp.where((ids == 2).reshape(-1, *[1] * (x.ndim - 1)), -100 * x, x), after
+        )
+
+    data = uneven()
+    state, info, _ = run(made(factory, shallow), data, 2)
+    misled, told, _ = run(factory(shallow(uplink=lie)), data, 2)
+    others = None if info.weights is None else between(info.weights)
+    sends = facts_of(factory).sends != ""
+    if not sends or (others is not None and not others.any()):
+        require(
+            not differ(state, misled),
+            "a lying upload changes the state, and the weights or @method(sends=...) say that "
+            "nobody learns from uploads",
+        )
+    elif others is None or others[:, :, 2].max() > 1e-3:  # a robust rule may not choose it
+        require(
+            differ(state, misled),
+            "a lying upload changes nothing, and the weights say that others learn from it: what "
+            "the server receives must have gone through task.upload",
+        )
+    all_finite((misled, told), "after a lie of 100 times the model")
+
+
+def check_not_finite(factory: AlgorithmFactory, rubbish: float = np.nan) -> None:
+    """A client whose update is not finite is named, and left out until it is finite again."""
+    data, broken, others = uneven(), 2, np.delete(np.arange(C), 2)
+
+    def spoil(part: Dataset) -> Dataset:
+        x = np.array(part.x)
+        x[broken] = rubbish
+        return part._replace(x=jnp.asarray(x))
+
+    spoilt = data._replace(train=spoil(data.train), val=spoil(data.val))
+    start = jit(made(factory, shallow).init)(jax.random.key(1), data.train)
+    state, info, _ = run(made(factory, shallow), spoilt, 2, state=start)
+    words = f"one client's examples are {rubbish}"
+    require(
+        (info.reported == (np.arange(C) != broken)).all(),
+        f"{words}: info.reported is {info.reported[0]}, expected all but client {broken}; its "
+        "upload must not reach the server's state",
+    )
+    all_finite((state, info.weights, info.metrics), words)
+    require(np.isfinite(info.loss[:, others]).all(), f"{words}: the loss of another is not finite")
+    for matrix in jax.tree.leaves(info.weights):
+        require(
+            (matrix[:, others, broken] == 0).all(),
+            f"{words}: others give it the weight {matrix[:, others, broken].max():.3g}, expected 0",
+        )
+    row_stochastic(info.weights)
+    healed, told, _ = run(made(factory, shallow), data, 1, state=state, start=2)
+    require(told.reported.all(), "a client that is finite again is still left out")
+    require(
+        differ(pick(state.clients, others), pick(healed.clients, others))
+        or differ(state.server, healed.server),
+        "nothing changes any more after a round in which a client was not finite",
+    )
+
+
+def check_overflow(factory: AlgorithmFactory) -> None:
+    """An upload whose squares overflow counts as not finite.
+
+    One client cannot keep the others from learning by finite numbers, whatever their size.
+    """
+    data, huge, others = uneven(), 2, np.delete(np.arange(C), 2)
+    cohort = cohort_of(data, np.arange(C))
+
+    def round_with(cohort: Cohort, number: Any) -> Any:
+        def spoil(key: Any, before: Params, after: Params, ids: Any) -> Params:
+            rows = tree.choose(ids == huge, jax.tree.map(lambda x: x * 0 + number, after), after)
+            return jax.tree.map(lambda x, y: x.astype(y.dtype), rows, after)
+
+        algorithm = factory(shallow(uplink=spoil))
+        state = algorithm.init(init_key(), cohort.train)
+        return cohort_round(algorithm, jax.random.key(3), state, cohort)
+
+    outcome = jit(round_with)
+    state, info = outcome(cohort, jnp.nan)
+    require(info.reported[others].all(), "a NaN in one upload keeps others from being heard")
+    for number in (3e38, -1e20, 2e15):
+        words = f"an upload of {number:g} is not left out as NaN is:"
+        equal(outcome(cohort, number), (state, info), words)
+
+
+def check_silence(factory: AlgorithmFactory) -> None:
+    """Where nobody reports everything stays finite."""
+    data = uneven()
+    spoilt = data._replace(train=data.train._replace(x=data.train.x * np.nan))
+    state, info, _ = run(made(factory, shallow), spoilt, 1)
+    require(not info.reported.any(), "all examples are NaN, and info.reported names clients")
+    all_finite((state, info.weights), "where nobody reports")
+    row_stochastic(info.weights)
+
+
+def check_one_example(factory: AlgorithmFactory) -> None:
+    """A client with one example is served."""
+    data = opposite_groups(sizes=[1, 40, 40, 40, 40, 40])
+    algorithm = made(factory, shallow)
+    state, info, _ = run(algorithm, data, 2)
+    all_finite((state, info), "a client has one example")
+    evaluate = make_evaluate(algorithm, shallow(steps=20))
+    scores = evaluate(jax.random.key(0), data, state, np.arange(C))
+    require(
+        np.isnan(scores.deployed.val).tolist() == [True] + [False] * 5,
+        "a client without validation data has a validation score",
+    )
+    require(np.isfinite(scores.deployed.test).all(), "a test score is not finite")
+
+
+RULES = (
+    check_lie,
+    check_not_finite,
+    check_overflow,
+    check_silence,
+    check_one_example,
+)
