@@ -76,8 +76,8 @@ from jaxfl.kernels.mixing import (
     size_weights,
     within,
 )
-from jaxfl.kernels.projection import project_capped_rows, project_rows
 from jaxfl.kernels.products import mix_products
+from jaxfl.kernels.projection import project_capped_rows, project_rows
 from jaxfl.kernels.propagate import contraction, graph_rows
 from jaxfl.kernels.reversible import label_similarity, reversible_rows, transport_plan
 from jaxfl.kernels.robust import (
@@ -180,10 +180,10 @@ __all__ = [
     "optimizer_step",
     "positive_rows",
     "predecessors",
+    "products",
     "project_capped_rows",
     "project_rows",
     "projection",
-    "products",
     "propagate",
     "pull_rows",
     "reversible",
