@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from jaxfl.core.errors import check
 from jaxfl.core.options import COUNT, check_range, checked
@@ -73,7 +73,7 @@ def lora(module: nn.Module, rank: int, where: str = "", *, scale: float | None =
     return Lora(module, rank, where, float(rank) if scale is None else float(scale))
 
 
-def lora_functions(model: Lora, plain: Functions, example: jax.ShapeDtypeStruct) -> Functions:
+def lora_functions(model: Lora, plain: Functions, example: PyTree) -> Functions:
     """The functions of a module with adapters.
 
     Args:
@@ -95,7 +95,7 @@ def lora_functions(model: Lora, plain: Functions, example: jax.ShapeDtypeStruct)
     layers = _layers(model, plain, example)
     factor = model.scale / model.rank
 
-    def init(key: PRNGKey, x: Array) -> Params:
+    def init(key: PRNGKey, x: PyTree) -> Params:
         base_key, key = jax.random.split(key)
         adapters: dict = {}
         for number, (path, (inputs, outputs, dtype)) in enumerate(layers.items()):
@@ -125,9 +125,7 @@ def _at(tree: dict, path: str) -> dict[str, Array]:
     return tree
 
 
-def _layers(
-    model: Lora, plain: Functions, example: jax.ShapeDtypeStruct
-) -> dict[str, tuple[int, int, Any]]:
+def _layers(model: Lora, plain: Functions, example: PyTree) -> dict[str, tuple[int, int, Any]]:
     """The input, the output and the type of each dense layer with an adapter, by its path."""
     sizes: dict[str, tuple[int, int, Any]] = {}
     others: list[str] = []

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 from flax import nnx
-from jaxtyping import Array
+from jaxtyping import PyTree
 
 from jaxfl.core.errors import check
 from jaxfl.core.types import Params, PRNGKey
@@ -75,18 +75,18 @@ def from_nnx(
         nnx.reseed(one, default=key, params=key, dropout=key)
         return one
 
-    def call(params: Params, x: Array, key: PRNGKey, mode: str, method: str) -> Array:
+    def call(params: Params, x: PyTree, key: PRNGKey, mode: str, method: str) -> PyTree:
         one = module_of(params, key)
         getattr(one, mode)()
         return getattr(one, method)(x)
 
-    def apply(params: Params, x: Array) -> Array:
+    def apply(params: Params, x: PyTree) -> PyTree:
         return call(params, x, jax.random.key(0), "eval", "__call__")
 
-    def train(params: Params, x: Array, key: PRNGKey) -> Array:
+    def train(params: Params, x: PyTree, key: PRNGKey) -> PyTree:
         return call(params, x, key, "train", "__call__")
 
-    def features_of(params: Params, x: Array) -> Array:
+    def features_of(params: Params, x: PyTree) -> PyTree:
         return call(params, x, jax.random.key(0), "eval", str(features))
 
     return Model(init, apply, train, None if features is None else features_of, head)
