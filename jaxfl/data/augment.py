@@ -10,7 +10,7 @@ from jaxfl.core.errors import check
 from jaxfl.core.types import PRNGKey
 
 
-def crop_flip(key: PRNGKey, x: Shaped[Array, "b h w c"], pad: int = 4) -> Shaped[Array, "b h w c"]:
+def crop_flip(key: PRNGKey, x: PyTree, pad: int = 4) -> Shaped[Array, "b h w c"]:
     """Shifts each image by up to `pad` pixels along each axis, and mirrors half of them.
 
     Images are padded with zeros (black) and mirrored left to right, as the papers' code does for
@@ -23,9 +23,7 @@ def crop_flip(key: PRNGKey, x: Shaped[Array, "b h w c"], pad: int = 4) -> Shaped
     return _crop_flip(key, x, pad, "constant")
 
 
-def reflect_crop_flip(
-    key: PRNGKey, x: Shaped[Array, "b h w c"], pad: int = 4
-) -> Shaped[Array, "b h w c"]:
+def reflect_crop_flip(key: PRNGKey, x: PyTree, pad: int = 4) -> Shaped[Array, "b h w c"]:
     """As `crop_flip`, with images padded by their reflection at the edge.
 
     NIID-Bench's code does so for CIFAR-10 (Li et al., 2022, https://arxiv.org/abs/2102.02079).

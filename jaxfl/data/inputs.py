@@ -105,7 +105,7 @@ def _leaves(kind: str, x: PyTree, name: str) -> dict[str, Any]:
     }
     wrong = [path for path, leaf in leaves.items() if np.ndim(leaf) == 0]
     check(
-        bool(leaves) and not wrong,
+        is_tree(x) and bool(leaves) and not wrong,
         f"{kind} of {name} is a {type(x).__name__} "
         + (f"whose {wrong[0]} is no array" if wrong else "without arrays")
         + ": expected arrays [examples, *feature], such as {'image': images, 'mask': masks}",

@@ -35,7 +35,7 @@ def test_each_array_is_kept_in_its_type_and_has_a_scale():
             {"image": IMAGE, "age": AGE[:5]},
             None,
             (),
-            r"different numbers of examples \(age 5, image 6",
+            "numbers of examples .age 5, image 6",
         ),
         ({"image": IMAGE, "age": AGE * np.nan}, None, (), "x_train/age of the data holds 6 NaN"),
         ({"image": IMAGE, "age": None}, None, (), "is a dict whose age is no array"),
@@ -97,8 +97,8 @@ def test_concepts_refuse_several_arrays(concept, words):
     source = jaxfl.data.from_arrays({"image": IMAGE, "age": AGE}, Y)
     with pytest.raises(InputError, match=words):
         jaxfl.data.CONCEPTS[concept](source, clients=4)
+    swap = jaxfl.data.CONCEPTS["swapped_labels"](source, 2, groups=2)
     with pytest.raises(InputError, match="a concept changes examples of one array"):
-        swap = jaxfl.data.CONCEPTS["swapped_labels"](source, 2, groups=2)
         jaxfl.data.federate(source, [np.arange(3), np.arange(3, 6)], test="own", concept=swap)
 
 
