@@ -71,7 +71,8 @@ def from_nnx(
     def module_of(params: Params, key: PRNGKey) -> nnx.Module:
         state = nnx.clone(start)
         nnx.replace_by_pure_dict(state, params)
-        one = nnx.merge(graph, state, streams, rest)
+        # Variables of this trace, which a later one would not let change.
+        one = nnx.merge(graph, state, *nnx.clone((streams, rest)))
         nnx.reseed(one, default=key, params=key, dropout=key)
         return one
 

@@ -231,6 +231,7 @@ def supervised(
         that round, for a schedule of the learning rate: `lambda t: sgd(0.1 * 0.99**t)`. None: SGD
         with learning rate .01, momentum .9 and weight decay 1e-5. A derivative through the steps of
         `optax.adam` is NaN where a gradient is 0; with `eps_root=1e-36` it is finite.
+        `optax.MultiSteps(optimizer, k)` takes a step after every k batches, with their mean.
       batch_size: number of examples in a local step.
       steps: local steps in a round; give this or `epochs`. Without either there are 200 steps.
         These defaults are pFedGraph's (section 4.1).

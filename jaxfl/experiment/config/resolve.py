@@ -6,7 +6,9 @@ from typing import Any, Generic, TypeVar
 
 import jax
 
+from jaxfl.core.errors import check
 from jaxfl.data import Source, load, merge_test_set, natural
+from jaxfl.data.inputs import is_tree
 from jaxfl.experiment.config import rules
 from jaxfl.experiment.config.effects import check_effects
 from jaxfl.experiment.config.fields import DataOptions
@@ -106,8 +108,21 @@ def _source(options: DataOptions, source: Source | None = None) -> Source:
     Args:
       options: of the data.
       source: the data set, if it is at hand, merged or not.
+
+    Raises:
+      InputError: there is no such data set, or it is one that runs do not take.
     """
     data = source or load(options.dataset, options.data_dir)
+    check(
+        not is_tree(data.x_train),
+        f"the inputs of {options.dataset} are several arrays, which runs of the command line do "
+        "not take: use them from Python, jaxfl.data.from_arrays",
+    )
+    check(
+        data.targets,
+        f"{options.dataset} has no targets, which runs of the command line need: use it from "
+        "Python, jaxfl.reconstruction",
+    )
     if options.merge_test and (source is None or len(data.y_test)):
         return merge_test_set(data)
     return data
