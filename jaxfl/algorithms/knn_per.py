@@ -104,7 +104,7 @@ def knn_per(
             return task.problem.apply(memory, x)
         logits = task.problem.apply(memory.model, x)
         by_neighbours = neighbour_labels(
-            features(memory.model, x).reshape(len(x), -1),
+            features(memory.model, x).reshape(tree.rows(x), -1),
             *memory[1:],
             classes=logits.shape[1],
             neighbours=neighbours,

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 from flax import linen as nn
 
 from jaxfl.core import tree
@@ -21,6 +20,7 @@ from jaxfl.models.pretrained import Pretrained, pretrained
 from jaxfl.training.any_model import AnyModel, functions_of
 from jaxfl.training.frozen import Frozen, freeze
 from jaxfl.training.lora import LORA, lora
+from jaxfl.training.model_inputs import model_inputs
 
 
 def make_model(options: ModelOptions, source: Source, dtype: str | None = None) -> AnyModel:
@@ -83,10 +83,9 @@ def sizes_of(options: ModelOptions, source: Source) -> Sizes:
     Raises:
       InputError: as `make_model`, or the model does not take such data.
     """
-    example = jnp.asarray(source.x_train[:1])
-    if not source.vocabulary:
-        example = example.astype(jnp.float32)
-    shape = jax.ShapeDtypeStruct(example.shape, example.dtype)
+    scale = None if isinstance(source.vocabulary, tuple) and source.vocabulary else source.scale
+    inputs = model_inputs(tree.at(source.x_train, 0), scale, source.shift)
+    shape = jax.eval_shape(inputs, tree.shapes(source.x_train, 1, axes=1))
 
     def size(model: AnyModel) -> int:
         functions = functions_of(model, shape, "averaged")
