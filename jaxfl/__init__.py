@@ -34,7 +34,7 @@ from jaxfl.training.frozen import freeze
 from jaxfl.training.lora import lora
 from jaxfl.training.optimizers import sgd
 from jaxfl.training.pure_model import Model
-from jaxfl.training.task import classification, multilabel, regression
+from jaxfl.training.task import classification, multilabel, reconstruction, regression
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,6 +67,7 @@ __all__ = [
     "multilabel",
     "on_disk",
     "participation",
+    "reconstruction",
     "regression",
     "server_step",
     "sgd",

@@ -5,7 +5,7 @@ from typing import Annotated, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PyTree
 
 from jaxfl.algorithms.steps.composition import compose
 from jaxfl.algorithms.steps.heads import (
@@ -116,10 +116,10 @@ def feddbe(task: Task, *, kappa: Annotated[Scalar, NOT_NEGATIVE] = 50.0) -> Algo
     def add_memory(logits: Array, params: dict) -> Array:
         return logits + (params["memory"] @ kernel(params["model"]))[None]
 
-    def apply(params: dict, x: Array) -> Array:
+    def apply(params: dict, x: PyTree) -> Array:
         return add_memory(problem.apply(params["model"], x), params)
 
-    def predict(params: dict, x: Array, mask: Array, key: PRNGKey):
+    def predict(params: dict, x: PyTree, mask: Array, key: PRNGKey):
         logits, term = training_predictions(problem)(params["model"], x, mask, key)
         return add_memory(logits, params), term
 
@@ -139,7 +139,7 @@ def feddbe(task: Task, *, kappa: Annotated[Scalar, NOT_NEGATIVE] = 50.0) -> Algo
     def init(key: PRNGKey, train: Dataset) -> tuple[Array, ServerState]:
         model = problem.init(key)
         kernel(model)
-        shape = jax.eval_shape(features, model, train.x[0, :1])
+        shape = jax.eval_shape(features, model, tree.shapes(train.x, 1, axes=2))
         nothing = jnp.zeros(shape.shape[-1], shape.dtype)
         memory = tree.broadcast(nothing, train.mask.shape[0])
         return memory, ServerState(Server(model, nothing, jnp.zeros((), bool)))

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Annotated, NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from jaxfl.algorithms.steps.composition import compose
 from jaxfl.algorithms.steps.heads import (
@@ -145,7 +145,7 @@ def fedpac(
         classes = prototypes.known.size
         means, counts = class_features(features, model, data, classes)
 
-        def norms(params: Params, x: Array) -> Float[Array, "b 1"]:
+        def norms(params: Params, x: PyTree) -> Float[Array, "b 1"]:
             return jnp.sum(features(params, x) ** 2, axis=1, keepdims=True)
 
         squared, _ = class_features(norms, model, data, classes)
@@ -158,7 +158,7 @@ def fedpac(
     own_prototypes = over_clients(partial(client_prototypes, features), "auto")
 
     def init(key: PRNGKey, train: Dataset) -> tuple[Params, ServerState]:
-        require_labels(train, "FedPAC")
+        require_labels(problem, train, "FedPAC")
         personal, body = tree.split(problem.init(key), head)
         server = Server(body, no_prototypes(problem, features, train))
         return tree.broadcast(personal, train.mask.shape[0]), ServerState(server)

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Annotated, Literal
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from jaxfl.algorithms.steps.client import init_own
 from jaxfl.algorithms.steps.composition import compose
@@ -113,17 +113,17 @@ def fedproto(
         by_distance = jnp.where(mask[None], -distances, jnp.finfo(jnp.float32).min / 2)
         return jnp.where(mask.any(), by_distance, logits)
 
-    def apply(params: dict, x: Array) -> Float[Array, "b k"]:
+    def apply(params: dict, x: PyTree) -> Float[Array, "b k"]:
         model, prototypes = params["model"], params["prototypes"]
         return nearest(features(model, x), problem.apply(model, x), prototypes)
 
-    def predict_in_training(params: dict, x: Array, mask: Array, key: PRNGKey) -> tuple:
+    def predict_in_training(params: dict, x: PyTree, mask: Array, key: PRNGKey) -> tuple:
         model, prototypes = params["model"], params["prototypes"]
         logits, term = training_predictions(problem)(model, x, mask, key)
         return nearest(training_features(model, x, mask, key), logits, prototypes), term
 
     def init(key: PRNGKey, train: Dataset) -> tuple[Params, ServerState]:
-        require_labels(train, "FedProto")
+        require_labels(problem, train, "FedProto")
         memory, _ = init_own(problem)(key, train)
         return memory, ServerState(no_prototypes(problem, features, train))
 

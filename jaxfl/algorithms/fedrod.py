@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from jaxfl.algorithms.steps.client import deploy_common, train_and_send
 from jaxfl.algorithms.steps.composition import compose
@@ -59,12 +59,12 @@ def fedrod(task: Task) -> Algorithm:
     training_features = training_features_of(problem)
     predict = training_predictions(problem)
 
-    def apply(params: dict, x: Array) -> Float[Array, "b classes"]:
+    def apply(params: dict, x: PyTree) -> Float[Array, "b classes"]:
         head_input = features(params["global"], x)
         head = params["head"]
         return problem.apply(params["global"], x) + head_input @ head["kernel"] + head["bias"][None]
 
-    def personal_logits(params: dict, x: Array, mask: Array, key: PRNGKey) -> tuple:
+    def personal_logits(params: dict, x: PyTree, mask: Array, key: PRNGKey) -> tuple:
         """The same in training, and the term of the loss."""
         head_input = training_features(params["global"], x, mask, key)
         head = params["head"]
@@ -72,7 +72,7 @@ def fedrod(task: Task) -> Algorithm:
         return logits + head_input @ head["kernel"] + head["bias"][None], term
 
     def objective(params: dict, batch: Dataset, prior: Float[Array, "classes"], key: PRNGKey):
-        def balanced_logits(model: Params, x: Array, mask: Array, key: PRNGKey):
+        def balanced_logits(model: Params, x: PyTree, mask: Array, key: PRNGKey):
             logits, term = predict(model, x, mask, key)
             return logits + prior[None], term
 
@@ -87,8 +87,8 @@ def fedrod(task: Task) -> Algorithm:
 
     def init(key: PRNGKey, train: Dataset) -> tuple[dict, ServerState]:
         model = problem.init(key)
-        require_labels(train, "FedRoD")
-        example = jax.ShapeDtypeStruct((1, *train.x.shape[2:]), train.x.dtype)
+        require_labels(problem, train, "FedRoD")
+        example = tree.shapes(train.x, 1, axes=2)
         d = jax.eval_shape(features, model, example).shape[-1]
         logits = jax.eval_shape(problem.apply, model, example)
         classes = logits.shape[-1]

@@ -5,10 +5,11 @@ from typing import Annotated, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from jaxfl.algorithms.steps.heads import features_of
 from jaxfl.algorithms.steps.templates import global_model
+from jaxfl.core import tree
 from jaxfl.core.errors import check
 from jaxfl.core.facts import method
 from jaxfl.core.options import COUNT, FRACTION, POSITIVE
@@ -83,26 +84,27 @@ def knn_per(
     features = features_of(task.problem)
 
     def recall(model: Params, train: Dataset) -> Memory:
-        classes = train.y.ndim == 1 and jnp.issubdtype(train.y.dtype, jnp.integer)
+        one = train.y.ndim == 1 and jnp.issubdtype(train.y.dtype, jnp.integer)
+        classes = one and task.problem.target is None
         check(
             classes,
             "knn_per counts the classes of neighbours: choose a data set for classification",
         )
 
         def features_of_example(position: Int[Array, ""]) -> Array:
-            return features(model, train.x[position][None])[0]
+            return features(model, tree.at(tree.at(train.x, position), None))[0]
 
         embeddings = lax.map(features_of_example, jnp.arange(train.mask.size), batch_size=PART)
         return Memory(
             model, embeddings.reshape(len(embeddings), -1), jnp.asarray(train.y), train.mask
         )
 
-    def apply(memory: Params | Memory, x: Array) -> Array:
+    def apply(memory: Params | Memory, x: PyTree) -> Array:
         if not isinstance(memory, Memory):
             return task.problem.apply(memory, x)
         logits = task.problem.apply(memory.model, x)
         by_neighbours = neighbour_labels(
-            features(memory.model, x).reshape(len(x), -1),
+            features(memory.model, x).reshape(tree.rows(x), -1),
             *memory[1:],
             classes=logits.shape[1],
             neighbours=neighbours,

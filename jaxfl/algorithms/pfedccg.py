@@ -79,7 +79,7 @@ def pfedccg(
     start = init_own(task.problem)
 
     def init(key: PRNGKey, train: Dataset) -> tuple[Params, ServerState]:
-        require_labels(train, "pFedCCG")
+        require_labels(task.problem, train, "pFedCCG")
         memory, _ = start(key, train)
         return memory, ServerState(jnp.zeros((), jnp.int32))
 

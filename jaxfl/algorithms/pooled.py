@@ -118,7 +118,7 @@ def _is_finite(data: Dataset) -> Bool[Array, ""]:
     """Whether all examples of a client are finite."""
     position = jnp.arange(data.mask.size)
     whole = jnp.ones((), bool)
-    for leaf in (data.x, data.y):
+    for leaf in jax.tree.leaves((data.x, data.y), is_leaf=is_ragged):
         values = jnp.asarray(leaf[position])
         if jnp.issubdtype(values.dtype, jnp.floating):
             each = jnp.isfinite(values).reshape(position.size, -1).all(axis=1)

@@ -52,9 +52,14 @@ def prediction_distances(task: Task) -> Compare:
     """
 
     def distance(pair: PyTree, batch: Dataset, anchor: PyTree, key: PRNGKey):
-        one, other = (tree.wide(task.problem.apply(model, batch.x)) for model in pair)
-        sums = jnp.abs(one - other).reshape(len(one), -1).sum(axis=1)
-        mean = masked_mean(sums, batch.weights)
+        one, other = (task.problem.apply(model, batch.x) for model in pair)
+
+        def sums(one: Array, other: Array) -> Array:
+            gap = jnp.abs(tree.wide(one) - tree.wide(other))
+            return gap.reshape(len(gap), -1).sum(axis=1)
+
+        each = jax.tree.leaves(jax.tree.map(sums, one, other))
+        mean = masked_mean(jnp.sum(jnp.stack(each), axis=0), batch.weights)
         return mean, mean
 
     evaluate = task.evaluate(distance)

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from jaxfl import experiment
 from jaxfl.cli.options import Predict, Report
+from jaxfl.core import tree
 from jaxfl.core.errors import check
 from jaxfl.data.arrays import read_npz
 from jaxfl.data.table.read import Sheet, read_sheet
@@ -159,7 +160,7 @@ TABLES = (".csv", ".xlsx", ".xlsm", ".ods")  # never npz files, however they beg
 class Examples(NamedTuple):
     """What is to be predicted."""
 
-    x: np.ndarray
+    x: Any  # an array, or a dict of arrays
     y: np.ndarray | None
     name: str  # of what names an example
     rows: list  # the names of the examples
@@ -188,8 +189,9 @@ def is_npz(file: Path) -> bool:
 
 def examples_of_npz(file: Path) -> Examples:
     """The examples of an npz file, as the data set of a run has them."""
-    arrays = read_npz(file, ("x",), ("y",))
-    return Examples(arrays["x"], arrays.get("y"), EXAMPLE, list(range(len(arrays["x"]))))
+    arrays = read_npz(file, ("x",), ("y",), ("x",))
+    x = arrays["x"]
+    return Examples(x, arrays.get("y"), EXAMPLE, list(range(tree.rows(x))))
 
 
 def examples_of_csv(run: experiment.FinishedRun, sheet: Sheet) -> Examples:

@@ -3,6 +3,7 @@
 import functools
 import re
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +23,50 @@ def take(tree: PyTree, ids: Int[Array, "m"]) -> PyTree:
       [[3.0], [1.0]]
     """
     return jax.tree.map(lambda x: x[ids], tree, is_leaf=is_ragged)
+
+
+def at(tree: PyTree, index: Any) -> PyTree:
+    """What an index selects of every leaf; `Ragged` arrays are indexed as arrays are.
+
+    Args:
+      tree: arrays with the same first axes.
+      index: as for an array: whole numbers, slices, arrays of whole numbers, or a tuple of them.
+
+    Example:
+      >>> examples = {"image": jnp.zeros((4, 8, 8)), "age": jnp.zeros((4, 1))}
+      >>> jax.tree.map(jnp.shape, at(examples, slice(3)))
+      {'age': (3, 1), 'image': (3, 8, 8)}
+    """
+    return jax.tree.map(lambda x: x[index], tree, is_leaf=is_ragged)
+
+
+def rows(tree: PyTree) -> int:
+    """The length of the first axis of the arrays of a tree, which all have the same.
+
+    Example:
+      >>> rows({"image": np.zeros((4, 8, 8)), "age": np.zeros((4, 1))})
+      4
+    """
+    return jax.tree.leaves(tree, is_leaf=is_ragged)[0].shape[0]
+
+
+def shapes(tree: PyTree, rows: int, *, axes: int) -> PyTree:
+    """The shapes of `rows` rows of every leaf, such as those of a batch of a client's examples.
+
+    Args:
+      tree: arrays with the same first axes; nothing is read.
+      rows: length of the one axis that takes the place of these.
+      axes: how many first axes the leaves have before those of one row.
+
+    Example:
+      >>> shapes({"image": jnp.zeros((4, 9, 8, 8))}, 1, axes=2)
+      {'image': ShapeDtypeStruct(shape=(1, 8, 8), dtype=float32)}
+    """
+
+    def leaf(x: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((rows, *x.shape[axes:]), x.dtype)
+
+    return jax.tree.map(leaf, tree, is_leaf=is_ragged)
 
 
 def put(tree: PyTree, ids: Int[Array, "m"], rows: PyTree) -> PyTree:

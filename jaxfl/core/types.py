@@ -29,7 +29,8 @@ Params = PyTree
 class Dataset(NamedTuple):
     """Padded examples. No result depends on rows where the mask is 0, not even if they are NaN."""
 
-    # [..., n, *feature], an array or a `ragged.Ragged`, which is indexed alike and has no padding
+    # [..., n, *feature], an array or a `ragged.Ragged`, which is indexed alike and has no padding;
+    # or a pytree of these, such as {"image": ..., "mask": ...}
     x: Any
     # [..., n, *target], likewise
     y: Any
@@ -63,7 +64,7 @@ class Pool(NamedTuple):
       [[0.20000000298023224, 0.800000011920929, 0.800000011920929]]
     """
 
-    x: Array  # [n, *feature]
+    x: Any  # [n, *feature], an array or a pytree of arrays
     y: Array  # [n, *target]
     # [C, n] the weight of each example for each client; with groups [C, K] that of each group
     mask: Array
@@ -302,24 +303,38 @@ class Problem(NamedTuple):
     """
 
     init: Callable[[PRNGKey], Params]  # key -> one model
-    apply: Callable[[Params, Array], Array]  # (params, x [B]) -> predictions [B]
+    # (params, x [B]) -> predictions [B]; x and predictions are arrays or pytrees of arrays
+    apply: Callable[[Params, Any], Any]
     # (predictions [B], y [B]) -> [B], what training lowers
-    error: Callable[[Array, Array], Array]
+    error: Callable[[Any, Any], Array]
     # (predictions [B], y [B]) -> [B], higher is better
-    score: Callable[[Array, Array], Array]
+    score: Callable[[Any, Any], Array]
     # a regular expression that finds the head's parameters by path; None if the model has no head
     head: str | None = None
     # (params, x [B]) -> the input of the head [B, d]; None if the model does not define it
-    features: Callable[[Params, Array], Array] | None = None
+    features: Callable[[Params, Any], Array] | None = None
     # (params, x [B], mask [B], key) -> (predictions [B], a term of the loss or None): the
     # predictions in training, with dropout and the statistics of the batch; None: as `apply`
-    predict: Callable[[Params, Array, Array, PRNGKey], tuple[Array, Array | None]] | None = None
+    predict: Callable[[Params, Any, Array, PRNGKey], tuple[Any, Array | None]] | None = None
     # (params, train [n]) -> the argument that `apply` takes instead of the params, which is the
     # params with the statistics of the client's own examples; None: `apply` takes the params
     recall: Callable[[Params, Dataset], Params] | None = None
     # (params, x [B], mask [B], key) -> the features [B, d] of the pass in which `predict` predicts
     # with the same mask and key; None: as `features`
-    training_features: Callable[[Params, Array, Array, PRNGKey], Array] | None = None
+    training_features: Callable[[Params, Any, Array, PRNGKey], Array] | None = None
+    # (x [B], y [B]) -> what `error` and `score` take in place of y: the input itself, where a model
+    # learns without labels; None: y
+    target: Callable[[Any, Any], Any] | None = None
+
+    def compared(self, x: Any, y: Any) -> Any:
+        """What `error` and `score` compare predictions with [B].
+
+        Example:
+          >>> problem = jaxfl.reconstruction(jaxfl.models.linear(), np.zeros(1), scale=4.0).problem
+          >>> problem.compared(jnp.array([[2.0]]), None).tolist()
+          [[0.5]]
+        """
+        return y if self.target is None else self.target(x, y)
 
 
 class Task(NamedTuple):
@@ -370,12 +385,12 @@ class Algorithm(NamedTuple):
     init: Callable[[PRNGKey, Dataset], State]
     round: Callable[[PRNGKey, State, Cohort], tuple[State, Info]]
     models: Callable[[State, Cohort], Params]
-    apply: Callable[[Params, Array], Array]
+    apply: Callable[[Params, Any], Any]
     recall: Callable[[Params, Dataset], PyTree] | None = None
     validates: bool = False
     warn_of_sizes: Callable[[np.ndarray], None] | None = None
     wire: Any = None
-    predict: Callable[[Params, Array, Array, PRNGKey], tuple[Array, Array | None]] | None = None
+    predict: Callable[[Params, Any, Array, PRNGKey], tuple[Any, Array | None]] | None = None
 
 
 # (task, *, hyper-parameters) -> Algorithm

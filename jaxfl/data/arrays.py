@@ -1,22 +1,26 @@
 """A data set as arrays: which arrays are valid, and how they are read from a file."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
+from jaxtyping import PyTree
 
+from jaxfl.core import tree
 from jaxfl.core.errors import InputError, check
 from jaxfl.data.improbable import warn_improbable
+from jaxfl.data.inputs import X, check_finite, check_inputs, is_tree
 from jaxfl.data.source import Source
 from jaxfl.data.superclasses import SUPERCLASSES
 from jaxfl.data.table.schema import from_json
 from jaxfl.data.targets import check_targets, weights_of_labelled
 from jaxfl.data.weights import check_weights, weights_of_all
 
-# Bytes: JAX shares the memory of NumPy arrays that begin at a multiple of it.
-ALIGNMENT = 64
+# Arrays of a file in whose place there may be several.
+NESTED = (*X, "vocabulary")
 # Letters of the name of an owner, of a class or of a feature at most.
 LONGEST = 200
 
@@ -38,8 +42,9 @@ def from_npz(file: Path) -> Source:
 
     The arrays are those of `from_arrays`: `x_train y_train`, and optionally `x_test y_test owners
     vocabulary classes owner_names class_names feature_names superclasses weights weights_test`.
-    `jaxfl prepare csv` adds `schema`. CIFAR-100 has its superclasses by its name (`SUPERCLASSES`).
-    Images of a set with known channel means (`CHANNELS`) are normalised by them.
+    `jaxfl prepare csv` adds `schema`. Arrays `x_train/NAME`, `x_test/NAME` and `vocabulary/NAME`
+    are those of a dict. CIFAR-100 has its superclasses by its name (`SUPERCLASSES`). Images of a
+    set with known channel means (`CHANNELS`) are normalised by them.
 
     Raises:
       InputError: the file is damaged or hostile, or does not hold examples with targets.
@@ -48,7 +53,7 @@ def from_npz(file: Path) -> Source:
     test = ("x_test", "y_test", "weights_test")
     numbers = ("owners", "vocabulary", "classes", "superclasses")
     optional = (*test, "weights", *numbers, *names, "schema")
-    arrays: dict[str, Any] = read_npz(file, ("x_train", "y_train"), optional)
+    arrays: dict[str, Any] = read_npz(file, ("x_train", "y_train"), optional, NESTED)
     schema = arrays.pop("schema", None)
     published = SUPERCLASSES.get(file.stem)
     if published and len(np.unique(arrays["y_train"])) == len(published):
@@ -66,7 +71,8 @@ def from_npz(file: Path) -> Source:
         source = source._replace(schema=text)
     mean, deviation = CHANNELS.get(file.stem, ((), ()))
     source = source._replace(mirrors=file.stem in MIRRORS)
-    if source.x_train.dtype == np.uint8 and source.x_train.shape[-1] == len(mean):
+    images = not is_tree(source.x_train) and source.x_train.dtype == np.uint8
+    if images and source.x_train.shape[-1] == len(mean):
         source = source._replace(
             shift=tuple(255 * m for m in mean), scale=tuple(255 * d for d in deviation)
         )
@@ -74,33 +80,58 @@ def from_npz(file: Path) -> Source:
 
 
 def read_npz(
-    file: Path, required: tuple[str, ...], optional: tuple[str, ...] = ()
-) -> dict[str, np.ndarray]:
+    file: Path,
+    required: tuple[str, ...],
+    optional: tuple[str, ...] = (),
+    nested: tuple[str, ...] = (),
+) -> dict[str, Any]:
     """The named arrays of a file.
+
+    Args:
+      file: to read.
+      required: names of arrays that have to be there.
+      optional: of arrays that may be.
+      nested: of arrays in whose place there may be a dict of arrays, whose names NAME/KEY are.
 
     Raises:
       InputError: the file cannot be read without unpickling, or lacks a required array.
     """
+    parts: dict[str, dict[str, np.ndarray]] = {}
     try:
         with file.open("rb") as handle, np.load(handle, allow_pickle=False) as npz:
             arrays = {key: npz[key] for key in (*required, *optional) if key in npz}
+            for name in nested:
+                keys = [key for key in npz if key.startswith(f"{name}/")]
+                parts[name] = {key.removeprefix(f"{name}/"): npz[key] for key in keys}
     except Exception as error:  # NumPy raises a dozen types for a damaged or hostile file
         raise InputError(
             f"cannot read {file} as plain npz arrays ({error!r:.200}): write it with numpy.savez"
         ) from error
+    for name, inputs in parts.items():
+        check(
+            not (inputs and name in arrays),
+            f"{file} has {name} and {name}/...: expected one array, or one for each input",
+        )
+        wrong = [key for key in inputs if not key.isprintable() or len(key) > LONGEST]
+        check(
+            not wrong,
+            f"{file} has the array {name}/{wrong[:1]!r:.60}: expected names of at most {LONGEST} "
+            "letters that can be printed",
+        )
+        arrays |= {name: inputs} if inputs else {}
     missing = [key for key in required if key not in arrays]
     check(not missing, f"{file} lacks {', '.join(missing)}: expected arrays {', '.join(required)}")
     return arrays
 
 
 def from_arrays(
-    x_train: np.ndarray,
-    y_train: np.ndarray,
-    x_test: np.ndarray | None = None,
+    x_train: PyTree,
+    y_train: np.ndarray | None,
+    x_test: PyTree | None = None,
     y_test: np.ndarray | None = None,
     *,
     owners: np.ndarray | None = None,
-    vocabulary: np.ndarray | Sequence[int] = (),
+    vocabulary: np.ndarray | Sequence[int] | Mapping[str, Any] = (),
     classes: np.ndarray | int | None = None,
     owner_names: np.ndarray | Sequence[str] = (),
     class_names: np.ndarray | Sequence[str] = (),
@@ -114,17 +145,22 @@ def from_arrays(
 
     Args:
       x_train: [N, *feature], uint8 (divided by 255 when used), real numbers, or integer ids if
-        `vocabulary` is given.
+        `vocabulary` is given. Or a dict or tuple of such arrays, with the same examples in each,
+        which models, losses and scores take as it is; an array of booleans, such as a mask, stays
+        as it is.
       y_train: [N] integers from 0, or a label for each position (pixel, token) [N, *positions],
         where -1 is a position without a label; or booleans [N, classes], the labels that an example
         has; or real numbers to predict, [N] or several of an example [N, k, ...]. An example
-        without any labelled position weighs 0.
+        without any labelled position weighs 0. None: the data have no targets, for a model that
+        learns from inputs alone, as those of `jaxfl.reconstruction` do; partitions by labels are
+        then made of labels of your own.
       x_test: [N', *feature]. If None there is no test set, and clients are tested on parts of their
         own data.
       y_test: [N', ...] as in training.
       owners: integers [N], the natural client of each training example: the clients of the
         partition `natural`.
       vocabulary: number of ids in x, where it holds ids: (words,), or one number for each column.
+        Where x is a dict, a dict with these numbers of the arrays that hold ids.
       classes: how many labels there are, of which some may occur in no training example. None: as
         many as the largest label of y_train says, and all must occur, but for labels of positions
         of ids, which may be ids themselves.
@@ -150,82 +186,59 @@ def from_arrays(
       >>> source = from_arrays(x, np.arange(60) % 3, owners=np.arange(60) // 20)
       >>> source.classes, source.x_train.dtype.name, len(source.x_test)
       (3, 'float32', 0)
+      >>> both = from_arrays({"series": x, "mask": x > 0}, None)
+      >>> both.scale, both.targets
+      ({'mask': None, 'series': 1.0}, False)
     """
-    x_train = np.asarray(x_train)
-    y_train = np.asarray(y_train)
-    x_test = np.atleast_1d(x_train)[:0] if x_test is None else np.asarray(x_test)
-    y_test = np.atleast_1d(y_train)[:0] if y_test is None else np.asarray(y_test)
-    for split, x, y in (("train", x_train, y_train), ("test", x_test, y_test)):
-        check(
-            x.ndim >= 2 and (x.size > 0 or (split == "test" and x.shape[0] == 0)),
-            f"x_{split} of {name} has shape {x.shape}: expected [examples, *feature]",
-        )
-        check(
-            y.ndim > 0 and len(y) == len(x) and 0 not in y.shape[1:],
-            f"y_{split} of {name} has shape {y.shape}: expected ({len(x)},), "
-            f"one target an example, or ({len(x)}, ...) for several",
-        )
-        check(
-            x.dtype.kind in "uif", f"x_{split} of {name} has type {x.dtype}: expected real numbers"
-        )
-        for letter, values in (("x", x), ("y", y)):
-            bad = _count_not_finite(values)
-            check(
-                bad == 0,
-                f"{letter}_{split} of {name} holds {bad} NaN or infinite values: "
-                "remove or replace them",
-            )
+    inputs = check_inputs(x_train, x_test, vocabulary, name)
+    count = tree.rows(inputs.x_train)
+    count_test = tree.rows(inputs.x_test)
     check(
-        x_train.shape[1:] == x_test.shape[1:],
-        f"examples of {name} have shape {x_train.shape[1:]} in train "
-        f"and {x_test.shape[1:]} in test: expected the same",
+        y_train is not None or y_test is None,
+        f"{name} has y_test and no y_train: expected targets of both or of none",
     )
+    # Of data without targets there is no number to predict.
+    none = np.zeros((count, 0), np.float32)
+    y_train = none if y_train is None else np.asarray(y_train)
+    y_test = np.atleast_1d(y_train)[:0] if y_test is None else np.asarray(y_test)
+    if y_train is none:
+        y_test = np.zeros((count_test, 0), np.float32)
+    for split, rows, y in (("train", count, y_train), ("test", count_test, y_test)):
+        check(
+            y.ndim > 0 and len(y) == rows and (0 not in y.shape[1:] or y_train is none),
+            f"y_{split} of {name} has shape {y.shape}: expected ({rows},), "
+            f"one target an example, or ({rows}, ...) for several",
+        )
+        check_finite(f"y_{split} of {name}", y)
     if owners is not None:
         owners = np.asarray(owners)
         check(
-            owners.shape == (len(x_train),) and owners.dtype.kind in "ui",
+            owners.shape == (count,) and owners.dtype.kind in "ui",
             f"owners of {name} have shape {owners.shape}: "
-            f"expected integers ({len(x_train)},), one per training example",
+            f"expected integers ({count},), one per training example",
         )
-    ids = np.asarray(vocabulary)
-    check(
-        ids.ndim == 1 and (not ids.size or (ids.dtype.kind in "ui" and ids.min() > 0)),
-        f"vocabulary of {name} is {ids.tolist()!r:.80}: expected positive integers, a list of them",
-    )
-    sizes = tuple(ids.tolist())
-    count = _number_of_classes(classes, name)
-    labels = check_targets(y_train, y_test, name, count, max(sizes, default=0))
-    scale = 1.0
-    if sizes:
-        _check_ids(x_train, x_test, sizes, name)
-        feature = np.int32
-    elif x_train.dtype == np.uint8:
-        check(
-            x_test.dtype == np.uint8,
-            f"x_train of {name} has type uint8 and x_test {x_test.dtype}: expected the same",
-        )
-        feature = np.uint8
-        scale = 255.0
-    else:
-        feature = np.float32
+    ids = jax.tree.leaves(inputs.vocabulary)
+    given = _number_of_classes(classes, name)
+    labels = check_targets(y_train, y_test, name, given, max(ids, default=0))
     target = bool if y_train.dtype == bool else np.int32 if labels else np.float32
     check(
         not np.size(owner_names) or (owners is not None and owners.min() >= 0),
         f"{name} has names of owners: expected owners too, with numbers from 0",
     )
-    clients = int(owners.max()) + 1 if owners is not None else 0
-    named = _names("owner_names", owner_names, clients, name)
-    features = x_train.shape[-1] if x_train.ndim in (2, 3) else 0
-    own_weights = check_weights("weights", weights, len(x_train), name)
-    own_weights_test = check_weights("weights_test", weights_test, len(x_test), name)
+    owners_count = int(owners.max()) + 1 if owners is not None else 0
+    named = _names("owner_names", owner_names, owners_count, name)
+    x = inputs.x_train
+    features = x.shape[-1] if not is_tree(x) and x.ndim in (2, 3) else 0
+    own_weights = check_weights("weights", weights, count, name)
+    own_weights_test = check_weights("weights_test", weights_test, count_test, name)
     source = Source(
-        aligned_copy(x_train, feature),
+        inputs.x_train,
         y_train.astype(target),
-        aligned_copy(x_test, feature),
+        inputs.x_test,
         y_test.astype(target),
         labels,
-        scale,
-        vocabulary=sizes,
+        inputs.scale,
+        vocabulary=inputs.vocabulary,
         owners=None if owners is None else owners.astype(np.int64),
         owner_names=named,
         class_names=_names("class_names", class_names, labels, name),
@@ -298,21 +311,6 @@ def _superclasses(groups: np.ndarray | Sequence[int], classes: int, name: str) -
     return tuple(array.tolist())
 
 
-def aligned_copy(x: np.ndarray, dtype: type) -> np.ndarray:
-    """A copy whose memory JAX can share on a CPU, so that a federation needs no further copy.
-
-    Example:
-      >>> aligned_copy(np.ones((3, 2)), np.float32).ctypes.data % 64
-      0
-    """
-    size = x.size * np.dtype(dtype).itemsize
-    memory = np.empty(size + ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % ALIGNMENT
-    copy = memory[start : start + size].view(dtype).reshape(x.shape)
-    copy[...] = x
-    return copy
-
-
 def merge_test_set(source: Source) -> Source:
     """The data set whose test examples follow the training examples; it has no test set then.
 
@@ -331,36 +329,10 @@ def merge_test_set(source: Source) -> Source:
         "be merged with them: leave out --merge-test",
     )
     return source._replace(
-        x_train=np.concatenate([source.x_train, source.x_test]),
+        x_train=jax.tree.map(lambda *x: np.concatenate(x), source.x_train, source.x_test),
         y_train=np.concatenate([source.y_train, source.y_test]),
-        x_test=source.x_test[:0],
+        x_test=tree.at(source.x_test, slice(0)),
         y_test=source.y_test[:0],
         weights=weights_of_all(source),
         weights_test=None,
     )
-
-
-def _count_not_finite(values: np.ndarray) -> int:
-    """Values that are NaN or infinite as float32."""
-    if values.dtype.kind != "f":
-        return 0
-    with np.errstate(over="ignore"):
-        return int((~np.isfinite(values.astype(np.float32))).sum())
-
-
-def _check_ids(
-    x_train: np.ndarray, x_test: np.ndarray, vocabulary: tuple[int, ...], name: str
-) -> None:
-    columns = x_train.shape[-1]
-    check(
-        x_train.dtype.kind in "ui" and len(vocabulary) in (1, columns) and max(vocabulary) < 2**31,
-        f"vocabulary of {name} is {vocabulary} for examples of shape {x_train.shape[1:]} "
-        f"and type {x_train.dtype}: expected integers, and one number of values or one per column",
-    )
-    for split, x in (("train", x_train), ("test", x_test)):
-        high = x.max(axis=0, initial=0) if len(vocabulary) > 1 else x.max(initial=0)
-        check(
-            x.min(initial=0) >= 0 and bool(np.all(high < np.array(vocabulary))),
-            f"x_{split} of {name} holds ids outside 0 to {np.array(vocabulary) - 1}: "
-            "correct them or the vocabulary",
-        )

@@ -4,12 +4,13 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Shaped
+from jaxtyping import Array, PyTree, Shaped
 
+from jaxfl.core.errors import check
 from jaxfl.core.types import PRNGKey
 
 
-def crop_flip(key: PRNGKey, x: Shaped[Array, "b h w c"], pad: int = 4) -> Shaped[Array, "b h w c"]:
+def crop_flip(key: PRNGKey, x: PyTree, pad: int = 4) -> Shaped[Array, "b h w c"]:
     """Shifts each image by up to `pad` pixels along each axis, and mirrors half of them.
 
     Images are padded with zeros (black) and mirrored left to right, as the papers' code does for
@@ -22,9 +23,7 @@ def crop_flip(key: PRNGKey, x: Shaped[Array, "b h w c"], pad: int = 4) -> Shaped
     return _crop_flip(key, x, pad, "constant")
 
 
-def reflect_crop_flip(
-    key: PRNGKey, x: Shaped[Array, "b h w c"], pad: int = 4
-) -> Shaped[Array, "b h w c"]:
+def reflect_crop_flip(key: PRNGKey, x: PyTree, pad: int = 4) -> Shaped[Array, "b h w c"]:
     """As `crop_flip`, with images padded by their reflection at the edge.
 
     NIID-Bench's code does so for CIFAR-10 (Li et al., 2022, https://arxiv.org/abs/2102.02079).
@@ -37,7 +36,13 @@ def reflect_crop_flip(
     return _crop_flip(key, x, pad, "reflect")
 
 
-def _crop_flip(key: PRNGKey, x: Array, pad: int, mode: str) -> Array:
+def _crop_flip(key: PRNGKey, x: PyTree, pad: int, mode: str) -> Array:
+    check(
+        hasattr(x, "shape") and x.ndim == 4,
+        "crop_flip takes images (B, height, width, channel), and the examples are "
+        f"{f'of shape {x.shape[1:]}' if hasattr(x, 'shape') else 'of several arrays'}: give a "
+        "function of your own that changes the images among them",
+    )
     shift_key, flip_key = jax.random.split(key)
     padded = jnp.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)), mode=mode)
     corners = jax.random.randint(shift_key, (x.shape[0], 2), 0, 2 * pad + 1)

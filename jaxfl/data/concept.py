@@ -7,11 +7,12 @@ a number of clients and returns a `Concept`.
 
 from collections.abc import Callable
 from math import factorial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from jaxfl.core.errors import check
+from jaxfl.data.inputs import is_tree
 from jaxfl.data.skews import Parts
 from jaxfl.data.source import Source, many_labels
 
@@ -58,10 +59,12 @@ def rotation(source: Source, clients: int, seed: int = 0, groups: int = 4) -> Co
       >>> rotate(1, image, np.array([7]), "train")[0][0, :, :, 0].tolist()
       [[2, 4], [1, 3]]
     """
-    shape = source.x_train.shape[1:]
+    several = is_tree(source.x_train)
+    shape: Any = () if several else source.x_train.shape[1:]
     check(
         len(shape) == 3,
-        f"concept rotation takes images [h, w, channel], not examples of shape {shape}: "
+        "concept rotation takes images [h, w, channel], not examples of "
+        f"{'several arrays' if several else f'shape {shape}'}: "
         "choose concept swapped_labels or another data set",
     )
     check(
@@ -174,9 +177,9 @@ def feature_noise(source: Source, clients: int, seed: int = 0, level: float = 0.
       [0.0, 4.0, 8.0]
     """
     check(
-        not source.vocabulary,
-        "concept feature_noise changes numbers, and these examples hold ids: choose another "
-        "concept or data set",
+        not source.vocabulary and not is_tree(source.x_train),
+        "concept feature_noise changes numbers, and these examples hold ids or several arrays: "
+        "choose another concept or data set",
     )
     deviations = source.white * level * np.arange(clients) / max(clients - 1, 1)
 

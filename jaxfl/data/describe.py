@@ -1,7 +1,10 @@
 """Statistics of a partition, in words."""
 
+import jax
 import numpy as np
+from jaxtyping import PyTree
 
+from jaxfl.core import tree
 from jaxfl.core.options import checked
 from jaxfl.data.federate import label_counts
 from jaxfl.data.skews import Parts
@@ -38,11 +41,12 @@ def describe_partition(source: Source, parts: Parts) -> dict[str, str]:
     frequencies = counts[totals > 0] / totals[totals > 0, None]
     skew = np.abs(frequencies - counts.sum(axis=0) / counts.sum()).sum(axis=1) / 2
     gini = np.abs(sizes[:, None] - sizes[None]).mean() / (2 * sizes.mean())
-    targets = (
-        f"{source.classes} labels"
-        if source.classes
-        else f"numbers, {source.y_train.min():g} to {source.y_train.max():g}"
-    )
+    if source.classes:
+        targets = f"{source.classes} labels"
+    elif source.targets:
+        targets = f"numbers, {source.y_train.min():g} to {source.y_train.max():g}"
+    else:
+        targets = "none"
     if source.each_position:
         form = "x".join(map(str, source.y_train.shape[1:]))
         missing = np.count_nonzero(source.y_train < 0) / source.y_train.size
@@ -50,7 +54,7 @@ def describe_partition(source: Source, parts: Parts) -> dict[str, str]:
         targets = f"{targets}, one for each of {form} positions{without}"
     elif source.several_labels:
         targets = f"{targets}, {source.y_train.sum(axis=1).mean():.3g} an example in the mean"
-    elif source.y_train.ndim > 1:
+    elif source.y_train.ndim > 1 and source.targets:
         targets = f"{source.outputs} {targets}"
     count = f"{len(source.y_train):,} to train"
     if len(source.y_test):
@@ -62,7 +66,7 @@ def describe_partition(source: Source, parts: Parts) -> dict[str, str]:
     return {
         "examples": examples,
         **weights,
-        "each": f"{'x'.join(map(str, source.x_train.shape[1:]))} {source.x_train.dtype}",
+        "each": _form(source.x_train),
         "targets": targets,
         "clients": f"{len(parts)}",
         "examples a client": _spread(sizes),
@@ -111,6 +115,8 @@ def describe_each_client(
         del thirds["test"]
     columns: dict[str, list] = {"client": list(names)}
     columns |= {part: [len(rows) for rows in third] for part, third in thirds.items()}
+    if not source.targets:
+        return columns
     if not source.classes:
         for part, third in thirds.items():
             columns[f"mean {part}"] = [
@@ -137,6 +143,15 @@ def describe_groups(groups: np.ndarray) -> str:
     """
     sizes = np.bincount(groups)
     return f"{len(sizes)}, clients in a group: {_spread(sizes)}"
+
+
+def _form(x: PyTree) -> str:
+    """The shape and type of an example, in words."""
+    each = [
+        (tree.path(keys), "x".join(map(str, leaf.shape[1:])), str(leaf.dtype))
+        for keys, leaf in jax.tree_util.tree_leaves_with_path(x)
+    ]
+    return ", ".join(" ".join(word for word in words if word) for words in each)
 
 
 def _spread(values: np.ndarray) -> str:

@@ -6,13 +6,15 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
+from jaxfl.core import tree
 from jaxfl.core.errors import check, warn
 from jaxfl.core.options import checked
 from jaxfl.core.types import Federation, Pool
 from jaxfl.data.concept import Concept, shift_training_set
 from jaxfl.data.improbable import Splits, warn_improbable
+from jaxfl.data.inputs import is_tree
 from jaxfl.data.rows import by_rows
 from jaxfl.data.skews import Parts
 from jaxfl.data.source import Source, Split, many_labels
@@ -103,12 +105,18 @@ def federate(
     )
     check(
         test != "reweighted" or source.classes > 0,
-        "the targets are numbers, not labels: choose test own or global",
+        "the targets are numbers, not labels: choose test own or global"
+        if source.targets
+        else "the data have no labels to weigh a test set by: choose test own or global",
     )
     check(
         test != "reweighted" or source.one_label,
         f"{many_labels(source.y_train)}, and test reweighted weighs it by the frequency of one: "
         "choose test own or global",
+    )
+    check(
+        concept is None or not is_tree(source.x_train),
+        "a concept changes examples of one array, and these have several: leave it out",
     )
     parts = check_parts(parts, len(source.y_train))
     empty = [i for i, rows in enumerate(parts) if len(rows) == 0]
@@ -203,19 +211,18 @@ def _warn_of_no_weight(weights: list[np.ndarray] | None) -> None:
         )
 
 
-def _examples_of_clients(
-    x: Array | np.ndarray, y: np.ndarray, splits: Splits
-) -> tuple[Array, Array, Splits]:
+def _examples_of_clients(x: PyTree, y: np.ndarray, splits: Splits) -> tuple[PyTree, Array, Splits]:
     """The examples x and y on the device, and the rows of each client in them.
 
     Where clients hold few of the examples, the others are left out.
     """
     rows = np.unique(np.concatenate([part for parts in splits for part in parts]))
-    if rows.size >= MOSTLY * len(x):
-        # On a CPU it takes no memory, see `arrays.aligned_copy`.
+    if rows.size >= MOSTLY * len(y):
+        # On a CPU it takes no memory, see `inputs.aligned_copy`.
         return jax.device_put(x), jnp.asarray(y), splits
     places = [[np.searchsorted(rows, part) for part in parts] for parts in splits]
-    return jnp.asarray(x[rows]), jnp.asarray(y[rows]), Splits(*places)
+    x = jax.tree.map(jnp.asarray, tree.at(x, rows))
+    return x, jnp.asarray(y[rows]), Splits(*places)
 
 
 def _pool(source: Source, parts: Parts, test: TestProtocol) -> Pool:
@@ -243,7 +250,7 @@ def _pool(source: Source, parts: Parts, test: TestProtocol) -> Pool:
 
 def _copies(
     source: Source, pool: Pool, concept: Concept | None
-) -> tuple[Array, Array, list[np.ndarray], list[np.ndarray]]:
+) -> tuple[PyTree, Array, list[np.ndarray], list[np.ndarray]]:
     """The test examples that count for each client, as it sees them.
 
     Returns:
@@ -301,7 +308,8 @@ def label_counts(source: Source, parts: Parts) -> np.ndarray:
 
     An example with several labels counts for each of them; where an example has a label for each
     position, the positions count. Targets that are numbers count by the tenth of the training set
-    that they fall into; those of several numbers by that of their mean.
+    that they fall into; those of several numbers by that of their mean. Examples of data without
+    targets are of one kind.
     """
     labels = source.y_train
     classes = source.classes
@@ -310,6 +318,8 @@ def label_counts(source: Source, parts: Parts) -> np.ndarray:
     if source.each_position:
         each = [labels[rows] for rows in parts]
         return np.stack([np.bincount(y[y >= 0], minlength=classes) for y in each])
+    if not source.targets:
+        return np.array([[len(rows)] for rows in parts])
     if not classes:
         y = source.y_train
         means = y if y.ndim == 1 else y.reshape(len(y), -1).mean(axis=1)

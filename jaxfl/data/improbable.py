@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxfl.core.errors import warn
+from jaxfl.data.inputs import is_tree
 from jaxfl.data.source import Source, client_names
 
 # Examples of an array of which the values are looked at.
@@ -76,7 +77,7 @@ def warn_improbable(source: Source, splits: Splits | None = None) -> None:
 def _unscaled(source: Source) -> str:
     """Images whose values are bytes, kept as floats."""
     x = source.x_train
-    if x.ndim < 2 or x.dtype.kind != "f" or source.scale != 1.0:
+    if is_tree(x) or x.ndim < 2 or x.dtype.kind != "f" or source.scale != 1.0:
         return ""
     some = x[:LOOKED_AT]
     low, high = some.min(), some.max()
@@ -218,9 +219,16 @@ def other_images(name: str, source: Source) -> str:
       >>> other_images("mnist", jaxfl.data.load("digits"))[:59]
       'mnist.npz holds examples of shape (8, 8, 1), and the publis'
     """
-    shape = source.x_train.shape[1:]
-    if PUBLISHED.get(name, shape) == shape:
+    if name not in PUBLISHED:
         return ""
+    shape = None if is_tree(source.x_train) else source.x_train.shape[1:]
+    if PUBLISHED[name] == shape:
+        return ""
+    if shape is None:
+        return (
+            f"{name}.npz holds several arrays of inputs, and the published {name} one: if these "
+            "are data of your own, give the file another name"
+        )
     return (
         f"{name}.npz holds examples of shape {shape}, and the published {name} of shape "
         f"{PUBLISHED[name]}: if these are data of your own, give the file another name"

@@ -7,14 +7,14 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Int, PyTree
 
 from jaxfl.core.ragged import ragged
 from jaxfl.core.types import Dataset
 
 
 def by_rows(
-    x: Array,
+    x: PyTree,
     y: Array,
     parts: Sequence[np.ndarray],
     mask: Sequence[np.ndarray] | None = None,
@@ -24,7 +24,7 @@ def by_rows(
     """The rows of (x, y) that each client holds [C, n, ...].
 
     Args:
-      x: examples [N, *feature].
+      x: examples [N, *feature], an array or a pytree of arrays.
       y: their targets [N, *target].
       parts: rows of each client.
       mask: of these rows, for data that are only evaluated. None: all of them count as 1.
@@ -35,18 +35,19 @@ def by_rows(
       >>> data.x.shape, data.mask.tolist()
       ((2, 2, 8), [[True, False], [True, True]])
     """
-    examples = ragged(x, parts)
+    targets = ragged(y, parts)
 
     def padded(rows: Sequence[np.ndarray]) -> Array:
-        values = np.zeros(examples.shape[:2], np.float32)
+        values = np.zeros(targets.shape[:2], np.float32)
         for place, row in zip(values, rows, strict=True):
             place[: len(row)] = row
         return jnp.asarray(values)
 
     # Made on the device, so that the host holds no copy of what may be a large array.
-    real = _mask(examples.size, examples.length) if mask is None else padded(mask)
+    real = _mask(targets.size, targets.length) if mask is None else padded(mask)
     own = None if weights is None else padded(weights)
-    return Dataset(examples, replace(examples, values=y), real, own)
+    examples = jax.tree.map(lambda leaf: replace(targets, values=jnp.asarray(leaf)), x)
+    return Dataset(examples, targets, real, own)
 
 
 @functools.partial(jax.jit, static_argnums=1)

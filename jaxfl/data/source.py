@@ -1,7 +1,7 @@
 """A data set as it is before any client exists."""
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -12,18 +12,22 @@ Shift = float | tuple[float, ...]  # of all features, or of each channel (the la
 class Source(NamedTuple):
     """A data set with its targets as it is on disk, before any client exists."""
 
-    # [N, *feature] uint8, float32, or int32 where features are ids (of words, users, items)
-    x_train: np.ndarray
+    # [N, *feature] uint8, float32, or int32 where features are ids (of words, users, items); or a
+    # pytree of such arrays and of booleans, such as {"image": ..., "mask": ...}
+    x_train: Any
     # [N] int32 in 0 .. classes - 1; or a label for each position [N, *positions], of which -1 is
     # none; or bool [N, classes], the labels that an example has; or float32 numbers [N] or
-    # [N, k, ...]
+    # [N, k, ...], of which there are none [N, 0] where data have no targets
     y_train: np.ndarray
-    x_test: np.ndarray  # [N', *feature]; N' is 0 for a set without a test part
+    x_test: Any  # [N', *feature]; N' is 0 for a set without a test part
     y_test: np.ndarray  # [N', ...] as in training
     classes: int  # 0 if the targets are numbers
-    scale: Shift = 1.0  # models see (x - shift) / scale
+    # models see (x - shift) / scale; of a pytree of arrays the pytree of their scales, where None
+    # leaves an array as it is
+    scale: Any = 1.0
     shift: Shift = 0.0
-    vocabulary: tuple[int, ...] = ()  # number of ids in x: (words,) or (users, items)
+    # number of ids in x: (words,) or (users, items); of a pytree by the paths of its arrays
+    vocabulary: Any = ()
     mirrors: bool = False  # whether a mirrored image keeps its meaning: a cat does, a digit not
     owners: np.ndarray | None = None  # [N] the natural client of each training example
     owner_names: tuple[str, ...] = ()  # of the owners 0, 1, ...; empty if they have none
@@ -46,6 +50,11 @@ class Source(NamedTuple):
     def predictions(self) -> int:
         """How many numbers a model predicts of an example: its outputs, for each position."""
         return self.outputs * (int(np.prod(self.y_train.shape[1:])) if self.each_position else 1)
+
+    @property
+    def targets(self) -> bool:
+        """Whether the data have targets."""
+        return 0 not in self.y_train.shape[1:]
 
     @property
     def one_label(self) -> bool:

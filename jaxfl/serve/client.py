@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ from flwr.clientapp import ClientApp
 from jaxfl.core import tree
 from jaxfl.core.errors import check
 from jaxfl.core.messages import Down
+from jaxfl.core.ragged import is_ragged
 from jaxfl.core.types import Algorithm, Cohort, Federation, PRNGKey, Task
 from jaxfl.serve.client_half import ClientHalf, client_half, served_wire
 from jaxfl.serve.forms import used
@@ -165,7 +166,7 @@ class Visit(NamedTuple):
         return Cohort(jnp.array([self.client]), self.data.train, self.data.val, number_array)
 
 
-def example_of(data: Federation) -> tuple[np.ndarray, np.ndarray]:
+def example_of(data: Federation) -> tuple[Any, np.ndarray]:
     """One example of the data of clients, whose values are zeros.
 
     Example:
@@ -173,8 +174,11 @@ def example_of(data: Federation) -> tuple[np.ndarray, np.ndarray]:
       >>> example_of(federation)[0].shape
       (3,)
     """
-    x, y = (np.zeros(part.shape[2:], part.dtype) for part in (data.train.x, data.train.y))
-    return x, y
+
+    def zeros(part: Any) -> np.ndarray:
+        return np.zeros(part.shape[2:], part.dtype)
+
+    return jax.tree.map(zeros, (data.train.x, data.train.y), is_leaf=is_ragged)
 
 
 def draws_noise(task: Task) -> bool:

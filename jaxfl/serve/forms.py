@@ -78,7 +78,11 @@ def examples_of(example: tuple, clients: int) -> Dataset:
       >>> examples_of((np.zeros((8, 8)), np.int32(0)), 3).x.shape
       (3, 2, 8, 8)
     """
-    x, y = (jnp.zeros((clients, 2, *np.shape(one)), jnp.asarray(one).dtype) for one in example)
+
+    def zeros(one: Any) -> Array:
+        return jnp.zeros((clients, 2, *np.shape(one)), jnp.asarray(one).dtype)
+
+    x, y = jax.tree.map(zeros, example)
     return Dataset(x, y, jnp.ones((clients, 2), bool))
 
 

@@ -12,7 +12,6 @@ from jaxtyping import Array, PyTree
 
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError, check
-from jaxfl.core.ragged import is_ragged
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Federation, Pool, PRNGKey, State
 
 __all__ = [
@@ -261,24 +260,28 @@ def _check_range(name: str, data: Dataset | Pool, outputs: int) -> None:
     check(
         low >= 0 and high < outputs,
         f"the {name} data hold labels from {low} to {high}, the model has {outputs} outputs: "
-        f"expected labels from 0 to {outputs - 1}, or a model with more outputs",
+        f"expected labels from 0 to {outputs - 1}, or a model with more outputs; a model that "
+        "learns without labels takes data without them, jaxfl.data.from_arrays(x, None)",
     )
 
 
 def _outputs(algorithm: Algorithm, federation: Federation, state: State) -> int:
     """The number of outputs of the model that a client deploys; 0 if it cannot be told."""
 
-    def predict(federation: Federation, state: State) -> Array:
+    def predict(federation: Federation, state: State) -> PyTree:
         train, val = tree.take((federation.train, federation.val), jnp.arange(1))
         models = algorithm.models(state, Cohort(jnp.arange(1), train, val))
-        model, train = jax.tree.map(lambda x: x[0], (models, train), is_leaf=is_ragged)
+        model, train = tree.at((models, train), 0)
         if algorithm.recall is not None:
             model = algorithm.recall(model, train)
-        return algorithm.apply(model, train.x[:1])
+        return algorithm.apply(model, tree.at(train.x, slice(1)))
 
     try:
         predictions = jax.eval_shape(predict, federation, state)
     except Exception:  # the round itself says what is wrong
+        return 0
+    # Predictions that are a pytree are no logits.
+    if not hasattr(predictions, "shape"):
         return 0
     # Of an example, without the axis of clients.
     target = federation.train.y.ndim - 2

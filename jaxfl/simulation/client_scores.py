@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,10 +10,11 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, PyTree, Shaped
 
-from jaxfl.core import order, target
+from jaxfl.core import order, target, tree
 from jaxfl.core.errors import check
 from jaxfl.core.options import checked
 from jaxfl.core.over_clients import over_clients
+from jaxfl.core.ragged import is_ragged
 from jaxfl.core.types import Chunk, Dataset, Params, Pool
 from jaxfl.simulation.label_range import NO_LABELS, LabelRange, label_range
 from jaxfl.simulation.metrics import Metric, named_metrics
@@ -28,6 +29,7 @@ def score_clients(
     *,
     batch_size: int | None = None,
     chunk: Chunk = "auto",
+    compared: Callable | None = None,
 ) -> Float[Array, "m"]:
     """The weighted mean score of each client's model on its data [M].
 
@@ -39,6 +41,8 @@ def score_clients(
       batch_size: number of examples predicted at a time. None: 20 for images on a CPU, so that the
         patches of a batch fit into the cache; otherwise 256.
       chunk: clients computed side by side, see `over_clients`.
+      compared: (x [B], y [B]) -> what the score takes in place of y, see `Problem.compared`.
+        None: y.
 
     Example:
       >>> data = Dataset(jnp.ones((2, 3, 1)), jnp.ones((2, 3)), jnp.ones((2, 3), bool))
@@ -46,7 +50,8 @@ def score_clients(
       >>> score_clients(lambda w, x: w * x, score, jnp.array([1.0, 5.0]), data).tolist()
       [0.0, -4.0]
     """
-    return scores_and_labels(apply, score, params, data, batch_size=batch_size, chunk=chunk)[0]
+    options: Any = {"batch_size": batch_size, "chunk": chunk, "compared": compared}
+    return scores_and_labels(apply, score, params, data, **options)[0]
 
 
 @checked
@@ -58,6 +63,7 @@ def scores_and_labels(
     *,
     batch_size: int | None = None,
     chunk: Chunk = "auto",
+    compared: Callable | None = None,
 ) -> tuple[Float[Array, "m"], Float[Array, "m"]]:
     """As `score_clients`, and which models predict one label, see `label_range.one_label`.
 
@@ -70,6 +76,7 @@ def scores_and_labels(
       data: [M, n, ...], or one pool [n, ...] with weights [M, n], or [M, K] of its groups.
       batch_size: number of examples predicted at a time.
       chunk: clients computed side by side.
+      compared: as for `score_clients`.
 
     Returns:
       The scores [M], and 1 for each client whose examples all get one label, though they have
@@ -84,6 +91,7 @@ def scores_and_labels(
       [1.0, 1.0]
     """
     feature_axes = feature_axes_of(data)
+    of_batch = compared or _targets
 
     def one(
         params: Params, data: Dataset, groups: Array | None = None
@@ -92,7 +100,8 @@ def scores_and_labels(
             start: Array, rows: Array, weights: Array, sums: tuple[Array, Array, LabelRange]
         ) -> tuple[Array, Array, LabelRange]:
             total, weight, labels = sums
-            predictions, y = apply(params, data.x[rows]), data.y[rows]
+            x = tree.at(data.x, rows)
+            predictions, y = apply(params, x), of_batch(x, data.y[rows])
             values = score(predictions, y)
             values = jnp.where(jnp.isnan(values), -jnp.inf, values)
             total += jnp.sum(jnp.where(weights > 0, values * weights, 0.0))
@@ -153,13 +162,18 @@ class _Batches:
 
 
 def feature_axes_of(data: Dataset | Pool) -> int:
-    """The number of axes of one example.
+    """The number of axes of one example; of a pytree of arrays, that of the one with most.
 
     Example:
       >>> feature_axes_of(Pool(jnp.zeros((3, 8)), jnp.zeros(3), jnp.ones((2, 3))))
       1
     """
-    return data.x.ndim - (1 if isinstance(data, Pool) else 2)
+    before = 1 if isinstance(data, Pool) else 2
+    return max(x.ndim for x in jax.tree.leaves(data.x, is_leaf=is_ragged)) - before
+
+
+def _targets(x: PyTree, y: PyTree) -> PyTree:
+    return y
 
 
 def _over_sets(one: Callable, params: Params, data: Dataset | Pool, chunk: Chunk) -> PyTree:
@@ -167,7 +181,7 @@ def _over_sets(one: Callable, params: Params, data: Dataset | Pool, chunk: Chunk
     if not isinstance(data, Pool):
         return over_clients(one, chunk)(params, data)
 
-    def from_pool(params: Params, mask: Array, x: Array, y: Array, groups: Array | None) -> PyTree:
+    def from_pool(params: Params, mask: Array, x: PyTree, y: Array, groups: Array | None) -> PyTree:
         return one(params, Dataset(x, y, mask), groups)
 
     shared = (data.x, data.y, data.groups)
@@ -178,9 +192,9 @@ class Predictions(NamedTuple):
     """The predictions of a client on a set, those that count first; elsewhere all is 0."""
 
     # [n, ...]
-    values: Shaped[Array, "..."]
+    values: PyTree
     # [n, ...]
-    y: Shaped[Array, "..."]
+    y: PyTree
     # [n]
     weight: Float[Array, "..."]
 
@@ -194,6 +208,7 @@ def metrics_of_clients(
     *,
     batch_size: int | None = None,
     chunk: Chunk = "auto",
+    compared: Callable | None = None,
     pooled: Bool[Array, "m"] | Bool[np.ndarray, "m"] | None = None,
 ) -> tuple[dict[str, Float[Array, "m"]], dict[str, Float[Array, ""]]]:
     """The scores of each client's model on its data by several metrics, from one prediction.
@@ -205,6 +220,7 @@ def metrics_of_clients(
       data: [M, n, ...], or one pool [n, ...] with weights [M, n], or [M, K] of its groups.
       batch_size: number of examples predicted at a time, see `score_clients`.
       chunk: clients computed side by side, see `over_clients`.
+      compared: as for `score_clients`.
       pooled: the clients whose predictions together have a score [M]. None: there is no such score.
         The predictions of all clients are then in memory, so this is for test sets of the clients'
         own, not for a pool.
@@ -224,8 +240,11 @@ def metrics_of_clients(
     """
     by_name = named_metrics(metrics)
     feature_axes = feature_axes_of(data)
+    of_batch = compared or _targets
 
     def score(one: Predictions) -> dict[str, Float[Array, ""]]:
+        for name, metric in by_name.items():
+            _check_metric(name, metric, one)
         examples = one.weight.sum() > 0
         values = {name: metric.score(*one) for name, metric in by_name.items()}
         for name, value in values.items():
@@ -243,12 +262,12 @@ def metrics_of_clients(
         batches = _Batches(data.weights, groups, feature_axes, batch_size)
 
         def batch(rows: Array, weights: Array) -> Predictions:
-            rows_of = partial(_zero_without_weight, weights)
-            return Predictions(
-                rows_of(apply(params, data.x[rows])),
-                rows_of(data.y[rows]),
-                weights.astype(jnp.float32),
+            x = tree.at(data.x, rows)
+            predictions, y = jax.tree.map(
+                partial(_zero_without_weight, weights),
+                (apply(params, x), of_batch(x, data.y[rows])),
             )
+            return Predictions(predictions, y, weights.astype(jnp.float32))
 
         shapes = jax.eval_shape(batch, batches.rows[: batches.size], jnp.zeros(batches.size))
         length = batches.rows.size
@@ -273,6 +292,23 @@ def metrics_of_clients(
     members = jnp.asarray(pooled)[:, None]
     together = predictions._replace(weight=jnp.where(members, predictions.weight, 0.0))
     return scores, score(jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), together))
+
+
+def _check_metric(name: str, metric: Metric, one: Predictions) -> None:
+    """Raises an `InputError` if a metric of labels or numbers is asked for of something else."""
+    if metric.targets == "any":
+        return
+    check(
+        isinstance(one.values, Array) and isinstance(one.y, Array),
+        f"the metric {name!r} is of one array of predictions and one of targets, and here are "
+        "several: leave metrics out, so that models are scored by their task, or give one of your "
+        "own",
+    )
+    check(
+        metric.targets != "labels" or one.y.dtype.kind in "iub",
+        f"the metric {name!r} is of labels, and what predictions are compared with is "
+        f"{one.y.dtype}: choose one of numbers, such as rmse, or leave metrics out",
+    )
 
 
 def _zero_without_weight(weights: Float[Array, "b"], values: Shaped[Array, "b ..."]) -> Array:

@@ -355,6 +355,7 @@ def make_evaluate_cohort(
                 data,
                 batch_size=batch_size,
                 chunk=chunk,
+                compared=task.problem.compared,
             )
 
         def scores_by_metric(params: Params) -> Scores:
@@ -362,7 +363,7 @@ def make_evaluate_cohort(
                 pooled is None or not isinstance(test, Pool),
                 "pooled is given, and all clients are tested on the same examples: leave it out",
             )
-            options = {"batch_size": batch_size, "chunk": chunk}
+            options = {"batch_size": batch_size, "chunk": chunk, "compared": task.problem.compared}
             each = by_name | {ONE_LABEL: Metric("one label", one_label)}
             score_all = partial(metrics_of_clients, algorithm.apply, each, params, **options)
             val, _ = score_all(cohort.val)

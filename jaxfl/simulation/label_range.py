@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from jaxfl.simulation.score_functions import Number, Weight, flat_labels
 
@@ -33,7 +33,7 @@ class LabelRange(NamedTuple):
 NO_LABELS = LabelRange(*2 * [(np.int32(2**31 - 1), np.int32(-1))])
 
 
-def label_range(predictions: Array, y: Array, weight: Weight) -> LabelRange:
+def label_range(predictions: PyTree, y: PyTree, weight: Weight) -> LabelRange:
     """The range of the labels of examples; `NO_LABELS` where predictions are no logits.
 
     Example:
@@ -42,6 +42,8 @@ def label_range(predictions: Array, y: Array, weight: Weight) -> LabelRange:
       >>> [low.item() for low, high in labels], [high.item() for low, high in labels]
       ([0, 0], [0, 1])
     """
+    if not (isinstance(predictions, Array) and isinstance(y, Array)):
+        return NO_LABELS
     are_logits = predictions.ndim == y.ndim + 1 and predictions.shape[-1] > 1
     if not are_logits or y.dtype.kind not in "iu":
         return NO_LABELS
@@ -55,7 +57,7 @@ def label_range(predictions: Array, y: Array, weight: Weight) -> LabelRange:
     return LabelRange(ends(logits.argmax(axis=-1), NO_LABELS[0]), ends(y, NO_LABELS[1]))
 
 
-def one_label(predictions: Array, y: Array, weight: Weight) -> Number:
+def one_label(predictions: PyTree, y: PyTree, weight: Weight) -> Number:
     """Whether all examples get one label, though they have several: 1 if so, else 0.
 
     NaN where the examples have one label, or the predictions are no logits.

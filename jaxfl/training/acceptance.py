@@ -59,7 +59,8 @@ def accept_validated(
     """
 
     def differences(models: tuple[Params, Params], batch: Dataset) -> Float[Array, "b"]:
-        error, offer_error = (problem.error(problem.apply(m, batch.x), batch.y) for m in models)
+        target = problem.compared(batch.x, batch.y)
+        error, offer_error = (problem.error(problem.apply(m, batch.x), target) for m in models)
         return offer_error - error
 
     def first_moment(models: PyTree, batch: Dataset, anchor: PyTree, key: PRNGKey):

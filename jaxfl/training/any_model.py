@@ -2,8 +2,8 @@
 
 from typing import Any
 
-import jax
 from flax import linen as nn
+from jaxtyping import PyTree
 
 from jaxfl.core.errors import check
 from jaxfl.core.options import checked
@@ -17,14 +17,12 @@ AnyModel = nn.Module | Model | Frozen | Lora
 
 
 @checked
-def functions_of(
-    model: Any, example: jax.ShapeDtypeStruct, statistics: flax_model.Statistics
-) -> Functions:
+def functions_of(model: Any, example: PyTree, statistics: flax_model.Statistics) -> Functions:
     """The functions of a model.
 
     Args:
       model: a flax module, a `Model`, or one of these with adapters or frozen weights.
-      example: the shape of one input [1, *feature] of the model.
+      example: the shape of one input [1, *feature] of the model, or a pytree of shapes.
       statistics: how batch statistics of a flax module are handled, see `flax_model`.
 
     Raises:

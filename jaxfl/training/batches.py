@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Int, Shaped
+from jaxtyping import Array, Bool, Int, PyTree, Shaped
 
 from jaxfl.core import order
 from jaxfl.core.errors import InputError
@@ -76,14 +76,15 @@ def minibatches(
     return rows[rank[jnp.where(counts, position, 0)]], counts
 
 
-def read(x: Array | Ragged, index: tuple, real: Bool[Array, ""]) -> Array:
+def read(x: PyTree, index: tuple, real: Bool[Array, ""]) -> PyTree:
     """The examples of a batch; zeros if none of them is real.
 
     What is computed of padding is masked later. But padding may hold NaN, and a derivative of what
     masks a NaN is NaN.
 
     Args:
-      x: examples, or their targets. A `Ragged` array holds no padding.
+      x: examples, or their targets: an array, or a pytree of arrays. A `Ragged` array holds no
+        padding.
       index: of the examples.
       real: whether one of them counts.
 
@@ -91,8 +92,12 @@ def read(x: Array | Ragged, index: tuple, real: Bool[Array, ""]) -> Array:
       >>> read(jnp.array([jnp.nan, 2.0]), (jnp.array([0, 0]),), jnp.array(False)).tolist()
       [0.0, 0.0]
     """
-    examples = x[index]
-    return examples if is_ragged(x) else jnp.where(real, examples, jnp.zeros((), x.dtype))
+
+    def leaf(x: Array | Ragged) -> Array:
+        examples = x[index]
+        return examples if is_ragged(x) else jnp.where(real, examples, jnp.zeros((), x.dtype))
+
+    return jax.tree.map(leaf, x, is_leaf=is_ragged)
 
 
 def _sequence(key: PRNGKey, count: Int[Array, ""], length: int) -> Int[Array, "l"]:

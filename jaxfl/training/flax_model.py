@@ -55,14 +55,12 @@ Statistics = Literal["averaged", "recomputed"]
 
 
 @checked
-def functions(
-    module: nn.Module, example: jax.ShapeDtypeStruct, statistics: Statistics
-) -> Functions:
+def functions(module: nn.Module, example: PyTree, statistics: Statistics) -> Functions:
     """The module as pure functions.
 
     Args:
       module: maps x [B, *feature] to predictions.
-      example: the shape of one input [1, *feature] of the module.
+      example: the shape of one input [1, *feature] of the module, or a pytree of shapes.
       statistics: how batch statistics are handled.
 
     Raises:
@@ -79,7 +77,7 @@ def functions(
     trains = "train" in inspect.signature(type(module).__call__).parameters
     evaluation: dict[str, Any] = {"train": False} if trains else {}
 
-    def init_all(key: PRNGKey, x: Array) -> Params:
+    def init_all(key: PRNGKey, x: PyTree) -> Params:
         return module.init(key, x, **evaluation)
 
     shapes, layers = layers_of_call(init_all, jax.random.key(0), example)
@@ -96,11 +94,11 @@ def functions(
     has_features = callable(getattr(module, "features", None))
     takes_train = has_features and "train" in inspect.signature(module.features).parameters
 
-    def apply(model: Params, x: Array) -> Array:
+    def apply(model: Params, x: PyTree) -> PyTree:
         model = _constant_statistics(model) if stateful else model
         return _array(module.apply(model, x, **evaluation))
 
-    def features(model: Params, x: Array) -> Array:
+    def features(model: Params, x: PyTree) -> Array:
         model = _constant_statistics(model) if stateful else model
         options: Any = {"train": False} if takes_train else {}
         return _array(module.apply(model, x, method="features", **options))
@@ -110,38 +108,38 @@ def functions(
 
     if not trains:
 
-        def plain(model: Params, x: Array, mask: Array, key: PRNGKey) -> tuple[Array, None]:
+        def plain(model: Params, x: PyTree, mask: Array, key: PRNGKey) -> tuple[PyTree, None]:
             return apply(model, x), None
 
         return Functions(init_all, apply, plain, readable, None, None, whole_batch=False)
 
     zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes.get(STATISTICS, {}))
 
-    def init(key: PRNGKey, x: Array) -> Params:
+    def init(key: PRNGKey, x: PyTree) -> Params:
         model = init_all(key, x)
         return model if averaged else {name: model[name] for name in model if name != STATISTICS}
 
     def train(
-        model: Params, x: Array, mask: Array, key: PRNGKey, **options: Any
-    ) -> tuple[Array, Params]:
+        model: Params, x: PyTree, mask: Array, key: PRNGKey, **options: Any
+    ) -> tuple[PyTree, Params]:
         before = _constant_statistics({STATISTICS: zeros} | model) if stateful else model
         options |= {"mutable": [STATISTICS], "rngs": {"dropout": key}}
         with _counting(mask):
             result, updates = module.apply(before, x, **options)
         return _array(result), updates.get(STATISTICS, {})
 
-    def predict(model: Params, x: Array, mask: Array, key: PRNGKey) -> tuple[Array, Array | None]:
+    def predict(model: Params, x: PyTree, mask: Array, key: PRNGKey) -> tuple[PyTree, Array | None]:
         predictions, after = train(model, x, mask, key, train=True)
         return predictions, change_term(model[STATISTICS], after) if averaged else None
 
     # The layers of a training pass, which is traced for batches of two sizes.
-    def train_all(model: Params, x: Array, key: PRNGKey) -> tuple:
+    def train_all(model: Params, x: PyTree, key: PRNGKey) -> tuple:
         rngs = {"dropout": key}
         return module.apply(model, x, train=True, mutable=[STATISTICS], rngs=rngs)
 
     passes = {}
     for batch in (2, 3):
-        x = jax.ShapeDtypeStruct((batch, *example.shape[1:]), example.dtype)
+        x = tree.shapes(example, batch, axes=1)
         _, passes[batch] = layers_of_call(train_all, shapes, x, jax.random.key(0))
     if recomputed:
         check_recomputable(shapes[STATISTICS], passes[2])
@@ -149,7 +147,7 @@ def functions(
     on = {layer.path for layer in passes[2] if layer.trains}
 
     # With the mask and the key of `predict`, layers compute what they compute there.
-    def training_features(model: Params, x: Array, mask: Array, key: PRNGKey) -> Array:
+    def training_features(model: Params, x: PyTree, mask: Array, key: PRNGKey) -> Array:
         options: Any = {"train": True} if takes_train else {}
         with _training_calls(module):
             (embeddings, _), layers = layers_of_call(
@@ -158,8 +156,8 @@ def functions(
         check_features(name, [layer for layer in layers if layer.path in on])
         return embeddings
 
-    def recall(models: Params, data: Dataset, model_input: Callable[[Array], Array]) -> Params:
-        def of_inputs(model: Params, x: Array, mask: Array, key: PRNGKey) -> tuple[Array, Params]:
+    def recall(models: Params, data: Dataset, model_input: Callable[[PyTree], PyTree]) -> Params:
+        def of_inputs(model: Params, x: PyTree, mask: Array, key: PRNGKey) -> tuple[PyTree, Params]:
             return train(model, model_input(x), mask, key, train=True)
 
         return jax.tree.map(
@@ -180,7 +178,7 @@ def functions(
 
 
 def _array(predictions: Any) -> Array:
-    """The predictions of a module, which flax does not declare to be one array."""
+    """The predictions or features of a module, which flax does not declare to be arrays."""
     return predictions
 
 
@@ -254,7 +252,7 @@ def _constant_statistics(model: Params) -> Params:
     Noise or a server's step can make variances negative.
     """
 
-    def leaf(keys: tuple, x: Array) -> Array:
+    def leaf(keys: tuple, x: PyTree) -> Array:
         names = tree.path(keys)
         if not of_statistics(names):
             return x

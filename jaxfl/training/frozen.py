@@ -66,7 +66,7 @@ def freeze(model: Any, weights: PyTree, trained: str, *, dtype: str | None = Non
     return Frozen(model, weights, trained, dtype)
 
 
-def frozen_functions(frozen: Frozen, whole: Functions, example: jax.ShapeDtypeStruct) -> Functions:
+def frozen_functions(frozen: Frozen, whole: Functions, example: PyTree) -> Functions:
     """The functions of a model of which a part is trained.
 
     Args:
@@ -115,7 +115,7 @@ def frozen_functions(frozen: Frozen, whole: Functions, example: jax.ShapeDtypeSt
             lambda other, one: one if other is None else None, constants, model, is_leaf=_is_none
         )
 
-    def init(key: PRNGKey, x: Array) -> Params:
+    def init(key: PRNGKey, x: PyTree) -> Params:
         def start(keys: tuple, leaf: Array) -> Array:
             given = arrays.get(tree.path(keys))
             return leaf if given is None else jnp.asarray(given, leaf.dtype)

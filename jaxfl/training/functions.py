@@ -4,37 +4,37 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from jaxfl.core.errors import check
 from jaxfl.core.types import Dataset, Params, PRNGKey
 
 
 class Functions(NamedTuple):
-    """The functions of a model that a problem needs."""
+    """The functions of a model that a problem needs; x and predictions may be pytrees of arrays."""
 
     # (key, x [1]) -> one model
-    init: Callable[[PRNGKey, Array], Params]
+    init: Callable[[PRNGKey, PyTree], Params]
     # (model, x [B]) -> predictions [B]
-    apply: Callable[[Params, Array], Array]
+    apply: Callable[[Params, PyTree], PyTree]
     # (model, x [B], mask [B], key) -> (predictions [B], a term of the loss or None)
-    predict: Callable[[Params, Array, Array, PRNGKey], tuple[Array, Array | None]]
+    predict: Callable[[Params, PyTree, Array, PRNGKey], tuple[PyTree, Array | None]]
     # (model, x [B]) -> the input of the head [B, d]; None if the model does not define it, or if
     # its statistics are recomputed
-    features: Callable[[Params, Array], Array] | None = None
+    features: Callable[[Params, PyTree], Array] | None = None
     # (model, x [B], mask [B], key) -> the same in training, of the pass in which `predict`
     # predicts; None: as `features`
-    training_features: Callable[[Params, Array, Array, PRNGKey], Array] | None = None
+    training_features: Callable[[Params, PyTree, Array, PRNGKey], Array] | None = None
     # (model, examples [n], (x [B] of the examples) -> input of the model [B]) -> the model with its
     # statistics; None if it contains them or needs none
-    recall: Callable[[Params, Dataset, Callable[[Array], Array]], Params] | None = None
+    recall: Callable[[Params, Dataset, Callable[[PyTree], PyTree]], Params] | None = None
     # whether the loss of a batch depends on the batch as a whole
     whole_batch: bool = False
 
 
 def through(
     whole: Functions,
-    init: Callable[[PRNGKey, Array], Params],
+    init: Callable[[PRNGKey, PyTree], Params],
     enter: Callable[[Params], AbstractContextManager[Params]],
 ) -> Functions:
     """The functions of other parameters, from which those of `whole` are made.

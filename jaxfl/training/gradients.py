@@ -131,8 +131,8 @@ def private(objective: Objective, clip: Scalar, noise: Scalar) -> Callable:
         noise_key, key = jax.random.split(key)
         rows = batch.mask.size
 
-        def one(x: Array, y: Array, key: PRNGKey) -> tuple[Params, Array]:
-            alone = Dataset(x[None], y[None], jnp.ones(1, bool))
+        def one(x: PyTree, y: PyTree, key: PRNGKey) -> tuple[Params, Array]:
+            alone = Dataset(tree.at(x, None), tree.at(y, None), jnp.ones(1, bool))
             return jax.grad(objective, has_aux=True)(params, alone, anchor, key)
 
         each = jax.vmap(one)(batch.x, batch.y, jax.random.split(key, rows))

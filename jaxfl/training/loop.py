@@ -11,7 +11,6 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jaxtyping import Array, Int, PyTree
 
 from jaxfl.core import order, tree
-from jaxfl.core.ragged import Ragged, is_ragged
 from jaxfl.core.types import Dataset
 from jaxfl.training.batches import read
 
@@ -137,10 +136,7 @@ def sum_parts(function: Callable, data: Dataset, size: int) -> PyTree:
         weight = None if data.weight is None else data.weight[places]
         return Dataset(read(data.x, (places,), real), read(data.y, (places,), real), mask, weight)
 
-    def shapes(x: Array | Ragged) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct((size, *x.shape[1:]), x.dtype)
-
-    result = jax.eval_shape(function, jax.tree.map(shapes, data, is_leaf=is_ragged))
+    result = jax.eval_shape(function, tree.shapes(data, size, axes=1))
     zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), result)
     if n == 0:
         return zero

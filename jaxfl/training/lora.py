@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from jaxfl.core.errors import check
 from jaxfl.core.options import COUNT, check_range, checked
@@ -73,7 +73,7 @@ def lora(module: nn.Module, rank: int, where: str = "", *, scale: float | None =
     return Lora(module, rank, where, float(rank) if scale is None else float(scale))
 
 
-def lora_functions(model: Lora, plain: Functions, example: jax.ShapeDtypeStruct) -> Functions:
+def lora_functions(model: Lora, plain: Functions, example: PyTree) -> Functions:
     """The functions of a module with adapters.
 
     Args:
@@ -95,7 +95,7 @@ def lora_functions(model: Lora, plain: Functions, example: jax.ShapeDtypeStruct)
     layers = _layers(model, plain, example)
     factor = model.scale / model.rank
 
-    def init(key: PRNGKey, x: Array) -> Params:
+    def init(key: PRNGKey, x: PyTree) -> Params:
         base_key, key = jax.random.split(key)
         adapters: dict = {}
         for number, (path, layer) in enumerate(layers.items()):
@@ -151,7 +151,7 @@ class DenseLayer(NamedTuple):
 
 
 def dense_layers(
-    init: Callable[[PRNGKey, Array], Params], example: jax.ShapeDtypeStruct
+    init: Callable[[PRNGKey, PyTree], Params], example: PyTree
 ) -> dict[str, DenseLayer]:
     """The dense layers of a module by their paths, in the order in which an example passes them.
 
@@ -182,7 +182,7 @@ def dense_layers(
     return layers
 
 
-def _layers(model: Lora, plain: Functions, example: jax.ShapeDtypeStruct) -> dict[str, DenseLayer]:
+def _layers(model: Lora, plain: Functions, example: PyTree) -> dict[str, DenseLayer]:
     """The dense layers with an adapter by their paths."""
     every = dense_layers(plain.init, example)
     layers = {path: layer for path, layer in every.items() if re.search(model.where, path)}

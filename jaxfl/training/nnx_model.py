@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 from flax import nnx
-from jaxtyping import Array
+from jaxtyping import PyTree
 
 from jaxfl.core.errors import check
 from jaxfl.core.types import Params, PRNGKey
@@ -71,22 +71,23 @@ def from_nnx(
     def module_of(params: Params, key: PRNGKey) -> nnx.Module:
         state = nnx.clone(start)
         nnx.replace_by_pure_dict(state, params)
-        one = nnx.merge(graph, state, streams, rest)
+        # Variables of this trace, which a later one would not let change.
+        one = nnx.merge(graph, state, *nnx.clone((streams, rest)))
         nnx.reseed(one, default=key, params=key, dropout=key)
         return one
 
-    def call(params: Params, x: Array, key: PRNGKey, mode: str, method: str) -> Array:
+    def call(params: Params, x: PyTree, key: PRNGKey, mode: str, method: str) -> PyTree:
         one = module_of(params, key)
         getattr(one, mode)()
         return getattr(one, method)(x)
 
-    def apply(params: Params, x: Array) -> Array:
+    def apply(params: Params, x: PyTree) -> PyTree:
         return call(params, x, jax.random.key(0), "eval", "__call__")
 
-    def train(params: Params, x: Array, key: PRNGKey) -> Array:
+    def train(params: Params, x: PyTree, key: PRNGKey) -> PyTree:
         return call(params, x, key, "train", "__call__")
 
-    def features_of(params: Params, x: Array) -> Array:
+    def features_of(params: Params, x: PyTree) -> PyTree:
         return call(params, x, jax.random.key(0), "eval", str(features))
 
     return Model(init, apply, train, None if features is None else features_of, head)

@@ -88,7 +88,8 @@ def loss_of(problem: Problem, predict: Callable) -> Objective:
 
     def loss(params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey) -> tuple[Array, Array]:
         predictions, term = predict(params, batch.x, batch.mask, key)
-        mean = masked_mean(problem.error(predictions, batch.y), batch.weights)
+        target = problem.compared(batch.x, batch.y)
+        mean = masked_mean(problem.error(predictions, target), batch.weights)
         return mean if term is None else mean + term, mean
 
     return loss
@@ -134,7 +135,7 @@ def of_part(loss: Objective) -> Objective:
 
 
 def with_augmentation(
-    objective: Objective, augment: Callable[[PRNGKey, Array], Array]
+    objective: Objective, augment: Callable[[PRNGKey, PyTree], PyTree]
 ) -> Objective:
     """The objective on batches whose inputs are augmented at random, by (key, x [B]) -> x [B].
 

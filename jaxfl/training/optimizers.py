@@ -14,7 +14,12 @@ from jaxfl.core.errors import InputError
 from jaxfl.core.types import Scalar
 
 # An optimiser of local training, or a function from the number of a round to that of the round.
-Optimizer = optax.GradientTransformation | Callable[[Array | int], optax.GradientTransformation]
+# `optax.MultiSteps` stands for its transformation.
+Optimizer = (
+    optax.GradientTransformation
+    | optax.MultiSteps
+    | Callable[[Array | int], optax.GradientTransformation | optax.MultiSteps]
+)
 
 
 def sgd(
@@ -106,13 +111,21 @@ def optimizer_of_round(
       [-0.25]
     """
     if not callable(optimizer):
-        return optimizer
+        return _transformation(optimizer)
     if number is None:
         raise InputError(
             "the optimiser depends on the round, and no round is given: give its number, as in "
             "Cohort(..., round=0) or evaluate(..., round=0)"
         )
-    return optimizer(number)
+    return _transformation(optimizer(number))
+
+
+def _transformation(
+    optimizer: optax.GradientTransformation | optax.MultiSteps,
+) -> optax.GradientTransformation:
+    if isinstance(optimizer, optax.MultiSteps):
+        return optimizer.gradient_transformation()
+    return optimizer
 
 
 def check_optimizer(optimizer: object) -> None:
@@ -123,7 +136,7 @@ def check_optimizer(optimizer: object) -> None:
       Traceback (most recent call last):
       jaxfl.core.errors.InputError: the optimiser is the function sgd: expected what it makes, ...
     """
-    if isinstance(optimizer, optax.GradientTransformation):
+    if isinstance(optimizer, optax.GradientTransformation | optax.MultiSteps):
         return
     if not callable(optimizer):
         raise InputError(
@@ -151,5 +164,5 @@ def map_optimizer(
       [-0.5]
     """
     if callable(optimizer):
-        return lambda number: change(optimizer(number))
-    return change(optimizer)
+        return lambda number: change(_transformation(optimizer(number)))
+    return change(_transformation(optimizer))

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from jaxfl.core import tree
 from jaxfl.core.errors import check
@@ -23,7 +23,8 @@ class Model:
 
     Args:
       init: key -> the parameters of one model.
-      apply: (params, x [B, *feature]) -> predictions [B, ...].
+      apply: (params, x [B, *feature]) -> predictions [B, ...]. Where an example is a pytree of
+        arrays, x is one; predictions may be one for an error of your own.
       train: (params, x [B, *feature], key) -> the predictions in training, for a model with
         dropout. None: as `apply`.
       features: (params, x [B, *feature]) -> what enters the head [B, d], for the methods that
@@ -42,9 +43,9 @@ class Model:
     """
 
     init: Callable[[PRNGKey], Params]
-    apply: Callable[[Params, Array], Array]
-    train: Callable[[Params, Array, PRNGKey], Array] | None = None
-    features: Callable[[Params, Array], Array] | None = None
+    apply: Callable[[Params, Any], Any]
+    train: Callable[[Params, Any, PRNGKey], Any] | None = None
+    features: Callable[[Params, Any], Array] | None = None
     head: str | None = None
 
 
@@ -64,10 +65,10 @@ def pure_functions(model: Model) -> Functions:
     """
     _check_parameters(model)
 
-    def init(key: PRNGKey, x: Array) -> Params:
+    def init(key: PRNGKey, x: PyTree) -> Params:
         return model.init(key)
 
-    def predict(params: Params, x: Array, mask: Array, key: PRNGKey) -> tuple[Array, None]:
+    def predict(params: Params, x: PyTree, mask: Array, key: PRNGKey) -> tuple[PyTree, None]:
         if model.train is None:
             return model.apply(params, x), None
         return model.train(params, x, key), None

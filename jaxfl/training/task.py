@@ -1,12 +1,11 @@
 """A task: the problem, and what an algorithm may ask of the clients."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal, TypedDict, Unpack
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Shaped
+from jaxtyping import Array, PyTree
 
 from jaxfl.core.errors import check
 from jaxfl.core.options import checked
@@ -33,6 +32,7 @@ from jaxfl.training.any_model import AnyModel, functions_of, head_of_model
 from jaxfl.training.batch_statistics import moving_statistics, without_statistics
 from jaxfl.training.flax_model import Statistics
 from jaxfl.training.gradients import full_gradient, full_loss
+from jaxfl.training.model_inputs import Scale, model_inputs
 from jaxfl.training.objectives import (
     correct,
     correct_labels,
@@ -60,9 +60,9 @@ class Training(TypedDict, total=False):
     batch_size: int
     steps: int | None
     epochs: int | None
-    scale: float | Sequence[float] | None
-    shift: float | Sequence[float]
-    augment: Callable[[PRNGKey, Array], Array] | None
+    scale: Scale | None
+    shift: Scale
+    augment: Callable[[PRNGKey, PyTree], PyTree] | None
     micro: int | None
     chunk: Chunk
     statistics: Statistics
@@ -75,9 +75,7 @@ class Training(TypedDict, total=False):
     example_noise: Scalar
 
 
-def classification(
-    model: AnyModel, example: Array | np.ndarray, **training: Unpack[Training]
-) -> Task:
+def classification(model: AnyModel, example: PyTree, **training: Unpack[Training]) -> Task:
     """Classification by softmax cross-entropy, scored by accuracy.
 
     An example may have a label for each position (pixel, token), y [B, *positions], where -1 is a
@@ -102,7 +100,7 @@ def classification(
     return supervised(model, example, cross_entropy, correct, **training)
 
 
-def multilabel(model: AnyModel, example: Array | np.ndarray, **training: Unpack[Training]) -> Task:
+def multilabel(model: AnyModel, example: PyTree, **training: Unpack[Training]) -> Task:
     """Several labels at once by binary cross-entropy of each, scored by the share of right ones.
 
     Targets are booleans [B, labels]: which labels an example has.
@@ -126,7 +124,7 @@ def multilabel(model: AnyModel, example: Array | np.ndarray, **training: Unpack[
     return supervised(model, example, sigmoid_cross_entropy, correct_labels, **training)
 
 
-def regression(model: AnyModel, example: Array | np.ndarray, **training: Unpack[Training]) -> Task:
+def regression(model: AnyModel, example: PyTree, **training: Unpack[Training]) -> Task:
     """Regression by squared error; the score is the squared error times -1.
 
     A mean score of s is an RMSE of sqrt(-s). Of several numbers an example it is their mean.
@@ -145,6 +143,46 @@ def regression(model: AnyModel, example: Array | np.ndarray, **training: Unpack[
     return supervised(model, example, squared_error, _minus_squared_error, **training)
 
 
+def reconstruction(
+    model: AnyModel,
+    example: PyTree,
+    error: Callable[[Any, Any], Array] = squared_error,
+    **training: Unpack[Training],
+) -> Task:
+    """A model without labels, such as an auto-encoder, whose predictions are compared with x.
+
+    The score is the error times -1, so that evaluation reports the loss and nothing else. The data
+    need no targets (`jaxfl.data.from_arrays(x, None)`); those that they have are not looked at.
+
+    Args:
+      model: a flax module or another model, see `any_model`, that maps x [B, *feature] to whatever
+        the error takes.
+      example: one input [*feature], an array or a pytree of arrays.
+      error: (prediction [B], x [B]) -> [B], where x is the input as the model takes it, scaled and
+        in float32. As it is given here: the mean squared error of one array, of which a model
+        predicts as many numbers.
+      training: keyword arguments of `supervised`. What `augment` does to a batch it does to both
+        sides of the error; noise on the inputs alone belongs into the model (`Model.train`).
+
+    Raises:
+      InputError: the predictions have another number of values than x; raised when the loss is
+        first traced.
+
+    Example:
+      >>> task = jaxfl.reconstruction(jaxfl.models.mlp(64), np.zeros(64), scale=255.0, steps=20)
+      >>> x = jnp.full((1, 64), 51.0)
+      >>> target = task.problem.compared(x, None)
+      >>> task.problem.score(jnp.zeros((1, 64)), target).round(4).tolist()
+      [-0.04]
+    """
+
+    def score(prediction: Any, x: Any) -> Array:
+        return -error(prediction, x)
+
+    own = _minus_squared_error if error is squared_error else score
+    return supervised(model, example, error, own, target=lambda x, y: x, **training)
+
+
 def _minus_squared_error(prediction: Array, y: Array) -> Array:
     """One function for all tasks, so that programs that score by it are compiled once."""
     return -squared_error(prediction, y)
@@ -153,17 +191,18 @@ def _minus_squared_error(prediction: Array, y: Array) -> Array:
 @checked
 def supervised(
     model: AnyModel,
-    example: Array | np.ndarray,
-    error: Callable[[Array, Array], Array],
-    score: Callable[[Array, Array], Array],
+    example: PyTree,
+    error: Callable[[Any, Any], Array],
+    score: Callable[[Any, Any], Array],
+    target: Callable[[Any, Any], Any] | None = None,
     *,
     optimizer: Optimizer | None = None,
     batch_size: int = 64,
     steps: int | None = None,
     epochs: int | None = None,
-    scale: float | Sequence[float] | None = 1.0,
-    shift: float | Sequence[float] = 0.0,
-    augment: Callable[[PRNGKey, Array], Array] | None = None,
+    scale: Scale | None = 1.0,
+    shift: Scale = 0.0,
+    augment: Callable[[PRNGKey, PyTree], PyTree] | None = None,
     micro: int | None = None,
     chunk: Chunk = "auto",
     statistics: Statistics = "averaged",
@@ -180,23 +219,30 @@ def supervised(
     Args:
       model: a flax module or another model, see `any_model`, that maps x [B, *feature] to
         predictions.
-      example: one input [*feature], of any dtype: its shape fixes the shapes of the parameters.
-      error: (prediction [B], y [B]) -> [B], what training lowers.
+      example: one input [*feature], of any dtype: its shape fixes the shapes of the parameters. An
+        array, or a pytree of arrays such as {"image": ..., "mask": ...}: the model then takes such
+        a pytree [B, *feature].
+      error: (prediction [B], y [B]) -> [B], what training lowers. Predictions are what the model
+        returns, an array or a pytree of arrays.
       score: (prediction [B], y [B]) -> [B], what evaluation averages; higher is better.
+      target: (input of the model [B], y [B]) -> what the error and the score take in place of y,
+        see `reconstruction`. None: y.
       optimizer: any optax optimiser, or a function from the number of a round to the optimiser of
         that round, for a schedule of the learning rate: `lambda t: sgd(0.1 * 0.99**t)`. None: SGD
         with learning rate .01, momentum .9 and weight decay 1e-5. A derivative through the steps of
         `optax.adam` is NaN where a gradient is 0; with `eps_root=1e-36` it is finite.
+        `optax.MultiSteps(optimizer, k)` takes a step after every k batches, with their mean.
       batch_size: number of examples in a local step.
       steps: local steps in a round; give this or `epochs`. Without either there are 200 steps.
         These defaults are pFedGraph's (section 4.1).
       epochs: local epochs in a round.
       scale: the input of the model is (x - shift) / scale, converted to float32 batch by batch, so
         that data may stay uint8; one number, or one for each channel. None: the input is x as it
-        is, for ids of words or users.
+        is, for ids of words or users. Of a pytree of arrays it is a number for all of them but
+        booleans, or a pytree with the scale of each, as `Source.scale` is.
       shift: see `scale`.
       augment: (key, x [B]) -> x [B], changes the inputs of each batch of local training, for
-        example `data.augment.crop_flip`.
+        example `data.augment.crop_flip`. Of a pytree of arrays it takes and returns the whole.
       micro: number of examples whose gradient is computed at a time, see
         `gradients.accumulated_gradient`.
         None: 16 for a model with convolutions on a CPU, where the patches of more examples do not
@@ -241,8 +287,11 @@ def supervised(
         steps = 200
     check_optimizer(optimizer)
 
-    def model_input() -> Array:
-        return _to_float(jnp.asarray(example)[None], scale, shift)
+    inputs_of = model_inputs(example, scale, shift)
+    cast_inputs = model_inputs(example, scale, shift, compute)
+
+    def model_input() -> PyTree:
+        return inputs_of(jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], example))
 
     pure = functions_of(model, jax.eval_shape(model_input), statistics)
     check(
@@ -264,40 +313,33 @@ def supervised(
     if chunk == "auto" and not convolutional and sum(leaf.size for leaf in leaves) <= SIDE_BY_SIDE:
         chunk = "all"
 
-    axes = jnp.ndim(example)
-
-    def cast(params: Params, x: Array) -> tuple[Params, Array]:
-        check(
-            x.ndim == axes + 1,
-            f"the task was made of an example of shape {jnp.shape(example)}, and the clients' have "
-            f"shape {x.shape[1:]}: expected one example without an axis of the batch, such as "
-            "x_train[0]",
-        )
-        inputs = _to_float(x, scale, shift)
+    def cast(params: Params, x: PyTree) -> tuple[Params, PyTree]:
+        inputs = cast_inputs(x)
         if compute == "float32":
             return params, inputs
-        params = jax.tree.map(lambda leaf: leaf.astype(compute), params)
-        return params, inputs if scale is None else inputs.astype(compute)
+        return jax.tree.map(lambda leaf: leaf.astype(compute), params), inputs
 
-    def widened(predictions: Array) -> Array:
+    def widened(predictions: PyTree) -> PyTree:
         """Predictions of a narrower type in float32."""
-        return predictions.astype(jnp.promote_types(predictions.dtype, jnp.float32))
+        return jax.tree.map(
+            lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)), predictions
+        )
 
     def in_wide_type(function: Callable) -> Callable:
         return lambda params, x: widened(function(*cast(params, x)))
 
-    def predict(params: Params, x: Array, mask: Array, key: PRNGKey):
+    def predict(params: Params, x: PyTree, mask: Array, key: PRNGKey):
         predictions, term = pure.predict(*cast(params, x), mask, key)
         return widened(predictions), term
 
     def features_of(features: Callable) -> Callable:
-        def training_features(params: Params, x: Array, mask: Array, key: PRNGKey) -> Array:
+        def training_features(params: Params, x: PyTree, mask: Array, key: PRNGKey) -> Array:
             return widened(features(*cast(params, x), mask, key))
 
         return training_features
 
     def on_model_inputs(recall: Callable) -> Callable:
-        return lambda params, train: recall(params, train, lambda x: _to_float(x, scale, shift))
+        return lambda params, train: recall(params, train, inputs_of)
 
     problem = Problem(
         init,
@@ -309,6 +351,7 @@ def supervised(
         predict=predict,
         recall=None if pure.recall is None else on_model_inputs(pure.recall),
         training_features=pure.training_features and features_of(pure.training_features),
+        target=None if target is None else lambda x, y: target(inputs_of(x), y),
     )
     options = {
         "optimizer": optimizer,
@@ -350,15 +393,3 @@ def supervised(
     keep_edges = keep_all_edges if top_edges is None else keep_top_edges(top_edges)
     upload = upload_through(uplink, defence)
     return Task(problem, trainer_of, gradient_of, evaluate_of, upload, accept, keep_edges)
-
-
-def _to_float(
-    x: Shaped[Array, "..."], scale: float | Sequence[float] | None, shift: float | Sequence[float]
-) -> Shaped[Array, "..."]:
-    if scale is None:
-        return x
-
-    def along_channels(values: float | Sequence[float]) -> Array:
-        return jnp.asarray(values, jnp.float32).reshape(*[1] * (x.ndim - 1), -1)
-
-    return (x.astype(jnp.float32) - along_channels(shift)) / along_channels(scale)

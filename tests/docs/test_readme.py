@@ -163,6 +163,9 @@ def test_names_of_your_own_on_the_command_line(page, kind, table, name, capsys):
 @pytest.mark.slow(seconds=20)
 @pytest.mark.parametrize("page", NOTEBOOKS)
 def test_the_cells_of_a_page_run(page, tmp_path, monkeypatch):
+    # Of the extra `docs`.
+    for library in ("equinox", "haiku") if "own_model" in page else ():
+        pytest.importorskip(library)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     # The commands are those of our own pages.

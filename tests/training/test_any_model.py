@@ -120,6 +120,13 @@ def test_an_nnx_module_is_its_functions():
     assert not np.allclose(one, model.apply(params, X))
 
 
+def test_an_nnx_module_with_dropout_trains_in_a_round():
+    """Its variables belong to the trace of one call, and a round traces it several times."""
+    state, info, _ = run(jaxfl.algorithms.fedavg(task_of(from_nnx(NnxNet))), classes_of(), 1)
+    assert np.isfinite(info.loss).all()
+    assert np.isfinite(jax.tree.leaves(state.server)[0]).all()
+
+
 def test_an_nnx_module_with_batch_statistics_is_refused():
     class Normal(nnx.Module):
         def __init__(self, rngs):

@@ -9,12 +9,13 @@ import pytest
 import jaxfl
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import InputError
-from jaxfl.core.types import Cohort
+from jaxfl.core.types import Cohort, Dataset
 from jaxfl.experiment import Setting
 from jaxfl.experiment.session.build import rehearse
 from jaxfl.experiment.session.make_task import make_optimizer
+from jaxfl.training.objectives import data_loss
 from jaxfl.training.optimizers import OPTIMIZERS, SCHEDULES
-from tests.toys import close, differ, equal, linear, normed, opposite_groups, shallow
+from tests.toys import close, differ, equal, linear, normed, opposite_groups, run, shallow
 
 KEY = jax.random.key(0)
 DATA = opposite_groups()
@@ -120,3 +121,46 @@ def test_the_options_of_a_run_make_its_optimiser():
     assert change(cosine(5)) == pytest.approx(-0.25)
     constant = make_optimizer(Setting(lr=0.5))
     assert change(constant) == -0.5
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("by_round", [False, True], ids=["all rounds", "by round"])
+def test_steps_of_several_batches_are_those_of_their_mean_gradient(momentum, by_round):
+    """Three epochs of four batches of two examples are three steps of eight, in NumPy."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(8, 3)).astype(np.float32)
+    y = rng.normal(size=8).astype(np.float32)
+    optimizer = optax.MultiSteps(jaxfl.sgd(0.1, momentum, 0.0), 4)
+    task = jaxfl.regression(
+        jaxfl.models.linear(),
+        x[0],
+        optimizer=(lambda number: optimizer) if by_round else optimizer,
+        batch_size=2,
+        epochs=3,
+    )
+    start = jax.tree.map(jnp.zeros_like, task.problem.init(jax.random.key(0)))
+    train = Dataset(jnp.asarray(x[None]), jnp.asarray(y[None]), jnp.ones((1, 8), bool))
+    cohort = Cohort(jnp.arange(1), train, train, 0)
+    fit = task.trainer(data_loss(task.problem))
+    fitted = fit(jax.random.key(0), jaxfl.tree.broadcast(start, 1), None, cohort)
+
+    inputs = np.concatenate([x, np.ones((8, 1))], axis=1)
+    weights, speed = np.zeros(4), np.zeros(4)
+    for _ in range(3):
+        speed = momentum * speed + 2 * inputs.T @ (inputs @ weights - y) / 8
+        weights = weights - 0.1 * speed
+    learned = fitted.params["params"]["Dense_0"]
+    np.testing.assert_allclose(learned["kernel"][0, :, 0], weights[:3], atol=1e-6)
+    np.testing.assert_allclose(learned["bias"][0], weights[3:], atol=1e-6)
+    assert fitted.batches.tolist() == [12]
+
+
+@pytest.mark.slow
+def test_statistics_move_with_each_batch_whatever_the_optimiser_collects():
+    """Four batches are one step of the parameters, and four of the statistics."""
+    shares = []
+    for optimizer in (jaxfl.sgd(0.0, 0.0, 0.0), optax.MultiSteps(jaxfl.sgd(0.0, 0.0, 0.0), 4)):
+        algorithm = jaxfl.algorithms.fedavg(normed(optimizer=optimizer, steps=4))
+        state, _, _ = run(algorithm, DATA, 1)
+        shares.append(state.server["batch_stats"])
+    close(*shares)

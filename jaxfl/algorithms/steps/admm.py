@@ -130,7 +130,7 @@ def _zero_padded(data: Dataset) -> Dataset:
         mask = data.mask.reshape(*data.mask.shape, *[1] * (values.ndim - data.mask.ndim))
         return jnp.where(mask > 0, values, jnp.zeros((), values.dtype))
 
-    return data._replace(x=clear(data.x), y=clear(data.y))
+    return data._replace(x=jax.tree.map(clear, data.x), y=clear(data.y))
 
 
 def augmented(

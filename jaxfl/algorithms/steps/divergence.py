@@ -9,10 +9,11 @@ import optax
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxfl.algorithms.steps.labels import class_count
+from jaxfl.algorithms.steps.labels import class_count, has_labels
 from jaxfl.core import tree
 from jaxfl.core.errors import check
 from jaxfl.core.over_clients import over_clients
+from jaxfl.core.ragged import is_ragged
 from jaxfl.core.streams import client_keys, stream
 from jaxfl.core.types import Dataset, Params, PRNGKey, Problem, Scalar
 from jaxfl.training.batches import minibatches, read
@@ -71,6 +72,11 @@ def take_examples(key: PRNGKey, problem: Problem, train: Dataset, most: int) -> 
       ((4, 5, 8), (4, 5, 2))
     """
     clients, n = train.mask.shape
+    check(
+        is_ragged(train.x) or hasattr(train.x, "shape"),
+        "divergences of clients are those of examples of one array, and these have several: choose "
+        "another algorithm for this data",
+    )
     count = min(most, n)
     feature = int(np.prod(train.x.shape[2:]))
     ids = jnp.issubdtype(train.x.dtype, jnp.signedinteger)
@@ -251,5 +257,4 @@ def has_classes(problem: Problem, train: Dataset) -> bool:
       >>> has_classes(task.problem, cohort.train)
       True
     """
-    labels = train.y.ndim == 2 and jnp.issubdtype(train.y.dtype, jnp.integer)
-    return labels and class_count(problem, train) > 1
+    return has_labels(problem, train) and class_count(problem, train) > 1

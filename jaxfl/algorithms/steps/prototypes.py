@@ -9,6 +9,7 @@ from jaxtyping import Array, Bool, Float, Shaped
 
 from jaxfl.algorithms.steps.heads import class_features
 from jaxfl.algorithms.steps.labels import class_count
+from jaxfl.core import tree
 from jaxfl.core.types import Dataset, Params, Problem, Scalar
 from jaxfl.kernels.mixing import mix
 from jaxfl.training.objectives import masked_mean
@@ -34,7 +35,7 @@ def no_prototypes(problem: Problem, features: Features, train: Dataset) -> Proto
     """
     classes = class_count(problem, train)
     model = jax.eval_shape(problem.init, jax.random.key(0))
-    shape = jax.eval_shape(features, model, train.x[0, :1])
+    shape = jax.eval_shape(features, model, tree.shapes(train.x, 1, axes=2))
     values = jnp.zeros((classes, shape.shape[-1]), shape.dtype)
     return Prototypes(values, jnp.zeros(classes, bool))
 

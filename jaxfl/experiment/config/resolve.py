@@ -6,7 +6,9 @@ from typing import Any, Generic, TypeVar
 
 import jax
 
+from jaxfl.core.errors import check
 from jaxfl.data import Source, load, merge_test_set, natural
+from jaxfl.data.inputs import is_tree
 from jaxfl.experiment.config import rules
 from jaxfl.experiment.config.effects import check_effects
 from jaxfl.experiment.config.fields import DataOptions
@@ -56,6 +58,7 @@ def resolve(setting: S, source: Source | None = None) -> Resolved[S]:
     """
     source = _source(setting, source)
     steps = LOCAL_STEPS if setting.local_epochs is None else None
+    rules.check_arrays(setting, source)
     defaults = data_defaults(setting, source) | _training_defaults(source) | {"local_steps": steps}
     setting = _fill(setting, defaults)
     if source.each_position and not setting.metric:
@@ -95,6 +98,7 @@ def resolve_model(options: ModelOptions, source: Source) -> ModelOptions:
     Raises:
       InputError: the model does not take such data.
     """
+    rules.check_arrays(options, source)
     options = _fill(options, {"model": _model(source)})
     rules.check_model(options, source)
     return options
@@ -106,8 +110,22 @@ def _source(options: DataOptions, source: Source | None = None) -> Source:
     Args:
       options: of the data.
       source: the data set, if it is at hand, merged or not.
+
+    Raises:
+      InputError: there is no such data set, or it is one that runs do not take.
     """
     data = source or load(options.dataset, options.data_dir)
+    check(
+        not is_tree(data.x_train)
+        or (isinstance(data.x_train, dict) and not any(map(is_tree, data.x_train.values()))),
+        f"the inputs of {options.dataset} are arrays within others, which runs do not take: give a "
+        "dict of arrays",
+    )
+    check(
+        data.targets,
+        f"{options.dataset} has no targets, which runs of the command line need: use it from "
+        "Python, jaxfl.reconstruction",
+    )
     if options.merge_test and (source is None or len(data.y_test)):
         return merge_test_set(data)
     return data
@@ -138,7 +156,9 @@ def _training_defaults(source: Source) -> dict[str, Any]:
     return {"model": _model(source), "augment": "crop_flip" if mirrored else "none"}
 
 
-def _model(source: Source) -> str:
+def _model(source: Source) -> str | None:
+    if is_tree(source.x_train):
+        return None
     if source.vocabulary:
         of_texts = "transformer" if source.each_position else "textcnn"
         return of_texts if len(source.vocabulary) == 1 else "mf"

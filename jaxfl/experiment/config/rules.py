@@ -14,6 +14,7 @@ from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import check, check_name
 from jaxfl.core.options import COUNT_OR_ZERO, options_of, takes_fractions, takes_numbers
 from jaxfl.data import Source
+from jaxfl.data.inputs import is_tree
 from jaxfl.data.source import many_labels
 from jaxfl.experiment.config.fields import (
     ClockOptions,
@@ -164,8 +165,22 @@ def check_data(data: DataOptions, source: Source) -> None:
     )
 
 
+def check_arrays(options: ModelOptions, source: Source) -> None:
+    """Raises an `InputError` if a model of the library is to take inputs of several arrays."""
+    if not is_tree(source.x_train):
+        return
+    module = "" if options.model is None else getattr(MODELS[options.model], "__module__", "")
+    check(
+        options.model is not None and not module.startswith("jaxfl.models."),
+        f"the inputs of the data are the arrays {', '.join(source.x_train)}, and models of the "
+        "library take one: give a model of your own (--plugin FILE --model NAME)",
+    )
+
+
 def check_model(options: ModelOptions, source: Source) -> None:
     """Raises an `InputError` if the model takes names in place of numbers, or numbers for names."""
+    if is_tree(source.x_train):
+        return
     taken = kinds_of_input(value_of(options.model))
     check(
         (NAMES if source.vocabulary else NUMBERS) in taken,
@@ -203,6 +218,13 @@ def check_training(training: TrainingOptions, source: Source) -> None:
         "--example-clip bounds what each example does, and the examples of these data have "
         "weights, which would change that: leave it out, or make the data without weights",
     )
+    if is_tree(source.x_train):
+        check(
+            training.augment == "none" and training.pixels == "channels",
+            "--augment and --pixels are of one array of images, and the inputs of the data are "
+            "several arrays: leave them out",
+        )
+        return
     shape = source.x_train.shape[1:]
     check(
         training.augment == "none" or len(shape) == 3,

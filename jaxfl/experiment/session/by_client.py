@@ -5,8 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import jax
 import numpy as np
+from jaxtyping import PyTree
 
+from jaxfl.core import tree
 from jaxfl.core.errors import InputError, check, warn
 from jaxfl.data.partition import OWNED
 from jaxfl.experiment.session.client_ids import id_or_name
@@ -324,11 +327,16 @@ def _over_examples(
     return results, few
 
 
-def _predictions(run: FinishedRun, client: int, x: np.ndarray) -> np.ndarray:
+def _predictions(run: FinishedRun, client: int, x: PyTree) -> np.ndarray:
     """Logits or numbers for the inputs [n, ...], from a program that other clients share."""
     # A row of zeros may be no input, as where a series must have an end.
-    filling = np.repeat(x[:1], padded_size(len(x)) - len(x), axis=0)
-    return run.scores(client, np.concatenate([x, filling]))[: len(x)]
+    rows = tree.rows(x)
+
+    def padded(array: np.ndarray) -> np.ndarray:
+        filling = np.repeat(array[:1], padded_size(rows) - rows, axis=0)
+        return np.concatenate([array, filling])
+
+    return run.scores(client, jax.tree.map(padded, x))[:rows]
 
 
 def _interval(metric: Metric, values: np.ndarray, others: np.ndarray) -> tuple[float, float]:

@@ -201,7 +201,7 @@ def origin_of(setting: Setting, source: Source) -> dict[str, Any]:
     if setting.class_weight is not None:
         names += ["class_weight"]
     options = {name: getattr(setting, name) for name in names} | {"seed": seed_of_data(setting)}
-    arrays = [source.x_train, source.y_train, source.x_test, source.y_test]
+    arrays = jax.tree.leaves([source.x_train, source.y_train, source.x_test, source.y_test])
     arrays += [source.weights, source.weights_test]
     # An earlier version knew no other split, and none but one; clients on disk have no folds.
     del options["folds"]

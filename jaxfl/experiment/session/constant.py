@@ -11,7 +11,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from jaxfl.core import tree
 from jaxfl.core.options import checked
@@ -84,10 +84,10 @@ def _evaluate(
         params = constants(train, classes, chunk)
         unknown = jnp.full(ids.shape, jnp.nan)
 
-        def apply(params: Array, x: Array) -> Array:
+        def apply(params: Array, x: PyTree) -> Array:
             of_positions = classes and train.y.dtype != bool
             positions = train.y.shape[2:] if of_positions else ()
-            return jnp.broadcast_to(params, (len(x), *positions, params.size))
+            return jnp.broadcast_to(params, (tree.rows(x), *positions, params.size))
 
         if not metrics:
             scores = score_clients(apply, score, params, test, chunk=chunk)

@@ -3,10 +3,13 @@
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import jax
 import numpy as np
 
+from jaxfl.core import tree
 from jaxfl.core.errors import check
 from jaxfl.core.options import checked
+from jaxfl.core.ragged import is_ragged
 from jaxfl.core.types import Dataset, Federation, Pool
 from jaxfl.experiment.config import Config
 from jaxfl.experiment.session.clients import Data
@@ -17,7 +20,7 @@ from jaxfl.experiment.store.read_records import read_digests
 class Examples(NamedTuple):
     """Examples of a client, as NumPy arrays."""
 
-    x: np.ndarray  # [n, ...]
+    x: Any  # [n, ...], or a dict of arrays
     y: np.ndarray  # [n, ...]
     mask: np.ndarray  # [n], the weight of each example
 
@@ -61,9 +64,9 @@ def examples_of(
     """
     data: Dataset | Pool = getattr(federation, part)
     if not isinstance(data, Pool):
-        return _those_that_count(data.x[place], data.y[place], data.weights[place])
+        return _those_that_count(tree.at(data.x, place), data.y[place], data.weights[place])
     shared = place[:-1]
-    x, y, weight = data.x[shared], data.y[shared], data.mask[place]
+    x, y, weight = tree.at(data.x, shared), data.y[shared], data.mask[place]
     if data.groups is not None:
         weight = weight[data.groups[shared]]
     return _those_that_count(x, y, weight)
@@ -72,4 +75,8 @@ def examples_of(
 def _those_that_count(x: Any, y: Any, weight: Any) -> Examples:
     """NumPy arrays of the examples whose weight is above 0."""
     counts = np.asarray(weight) > 0
-    return Examples(*(np.asarray(array)[counts] for array in (x, y, weight)))
+
+    def counting(array: Any) -> np.ndarray:
+        return np.asarray(array)[counts]
+
+    return Examples(*jax.tree.map(counting, (x, y, weight), is_leaf=is_ragged))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import InputError, check
@@ -177,7 +178,7 @@ class FinishedRun:
     def scores(
         self,
         client: int | str,
-        x: np.ndarray,
+        x: PyTree,
         *,
         which: Models = "last",
         seed: int | None = None,
@@ -187,7 +188,8 @@ class FinishedRun:
 
         Args:
           client: its id, from 0, or its name.
-          x: inputs [B, ...] as the data set of the run has them, before any scaling.
+          x: inputs [B, ...] as the data set of the run has them, before any scaling; a dict of
+            arrays where that has one.
           which: the models of the last round, those with the best validation scores, or those of
             a round of `model_rounds`.
           seed: of the run, if it has several; the first if not given.
@@ -209,7 +211,7 @@ class FinishedRun:
     def predict(
         self,
         client: int | str,
-        x: np.ndarray,
+        x: PyTree,
         *,
         which: Models = "last",
         seed: int | None = None,

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 from flax import linen as nn
+from jaxtyping import PyTree
 
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError, check, warn
@@ -21,6 +21,7 @@ from jaxfl.models.pretrained import Pretrained, pretrained
 from jaxfl.training.any_model import AnyModel, functions_of
 from jaxfl.training.frozen import Frozen, freeze
 from jaxfl.training.lora import LORA, dense_layers, lora
+from jaxfl.training.model_inputs import model_inputs
 
 
 def make_model(options: ModelOptions, source: Source, dtype: str | None = None) -> AnyModel:
@@ -158,10 +159,11 @@ def sizes_of(options: ModelOptions, source: Source) -> Sizes:
     return Sizes(trained, whole - trained)
 
 
-def _example(source: Source) -> jax.ShapeDtypeStruct:
+def _example(source: Source) -> PyTree:
     """The shape of one input [1, *feature]."""
-    dtype = jnp.asarray(source.x_train[:0]).dtype if source.vocabulary else jnp.float32
-    return jax.ShapeDtypeStruct((1, *source.x_train.shape[1:]), dtype)
+    scale = None if isinstance(source.vocabulary, tuple) and source.vocabulary else source.scale
+    inputs = model_inputs(tree.at(source.x_train, 0), scale, source.shift)
+    return jax.eval_shape(inputs, tree.shapes(source.x_train, 1, axes=1))
 
 
 def describe_sizes(sizes: Sizes) -> str:

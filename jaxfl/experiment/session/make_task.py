@@ -4,9 +4,11 @@ from typing import cast
 
 import optax
 
+from jaxfl.core import tree
 from jaxfl.core.types import Scalar, Task, Uplink
 from jaxfl.data import Source
 from jaxfl.data.augment import AUGMENTATIONS
+from jaxfl.data.inputs import is_tree
 from jaxfl.experiment.config import Setting
 from jaxfl.experiment.session.clients import malicious
 from jaxfl.experiment.session.make_model import make_model
@@ -25,11 +27,11 @@ def make_task(setting: Setting, source: Source) -> Task:
     scale, shift = source.scale, source.shift
     if setting.pixels in PIXELS:
         scale, shift = (source.white * factor for factor in PIXELS[setting.pixels])
-    if source.vocabulary:
+    if source.vocabulary and not is_tree(source.x_train):
         scale = None
     return kind(
         make_model(setting, source, "bfloat16" if setting.compute == "bfloat16" else None),
-        source.x_train[0],
+        tree.at(source.x_train, 0),
         optimizer=make_optimizer(setting),
         batch_size=setting.batch_size,
         steps=setting.local_steps,

@@ -1,30 +1,45 @@
 """What the models of a run take and predict, so that they can be used without its data."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from jaxtyping import PyTree
 
+from jaxfl.core import tree
 from jaxfl.core.errors import InputError, check
 from jaxfl.data import Source
+from jaxfl.data.inputs import is_tree
 from jaxfl.data.table.schema import Schema, from_json
 from jaxfl.experiment.config import Config
 from jaxfl.experiment.store.files import INPUTS
 from jaxfl.experiment.store.manifest import digest_file
 from jaxfl.experiment.store.read_records import read_digests
-from jaxfl.experiment.store.records import Inputs
+from jaxfl.experiment.store.records import InputArray, Inputs
 
 
 def inputs_of(source: Source) -> Inputs:
     """What a model takes and predicts, as JSON."""
     examples = source.x_train
+    several = is_tree(examples)
     inputs: Inputs = {
-        "shape": list(examples.shape[1:]),
-        "dtype": str(examples.dtype),
+        "shape": [] if several else list(examples.shape[1:]),
+        "dtype": "" if several else str(examples.dtype),
         "classes": int(source.classes),
-        "scale": _json_value(source.scale),
+        "scale": 1.0 if several else _json_value(source.scale),
         "shift": _json_value(source.shift),
-        "vocabulary": list(source.vocabulary),
+        "vocabulary": [] if several else list(source.vocabulary),
     }
+    if several:
+        inputs["arrays"] = {
+            name: {
+                "shape": list(array.shape[1:]),
+                "dtype": str(array.dtype),
+                "scale": source.scale[name],
+                "vocabulary": list(dict(source.vocabulary).get(name, ())),
+            }
+            for name, array in examples.items()
+        }
     if source.y_train.ndim > 1:
         inputs["target"] = list(source.y_train.shape[1:])
     if source.several_labels:
@@ -74,54 +89,90 @@ def source_of(inputs: Inputs) -> Source:
     def numbers(value: float | list[float]) -> float | tuple[float, ...]:
         return tuple(value) if isinstance(value, list) else value
 
-    x = np.zeros((1, *inputs["shape"]), inputs["dtype"])
+    def example(array: Inputs | InputArray) -> np.ndarray:
+        return np.zeros((1, *array["shape"]), array["dtype"])
+
+    arrays = inputs.get("arrays")
+    scale: Any = numbers(inputs["scale"])
+    vocabulary: Any = tuple(inputs["vocabulary"])
+    if arrays is None:
+        x = example(inputs)
+    else:
+        x = {name: example(array) for name, array in arrays.items()}
+        scale = {name: array["scale"] for name, array in arrays.items()}
+        ids = {name: tuple(a["vocabulary"]) for name, a in arrays.items() if a["vocabulary"]}
+        vocabulary = ids or ()
     target = inputs.get("target", [])
     dtype = bool if inputs.get("several") else np.int32 if inputs["classes"] else np.float32
     y = np.zeros((1, *target), dtype)
     return Source(
         x,
         y,
-        x[:0],
+        tree.at(x, slice(0)),
         y[:0],
         inputs["classes"],
-        numbers(inputs["scale"]),
+        scale,
         numbers(inputs["shift"]),
-        tuple(inputs["vocabulary"]),
+        vocabulary,
     )
 
 
-def check_inputs(x: np.ndarray, inputs: Inputs) -> np.ndarray:
-    """The inputs [B, *shape] in the type of the data of the run.
+def check_inputs(x: PyTree, inputs: Inputs) -> PyTree:
+    """The inputs [B, *shape] in the type of the data of the run, or a dict of them.
 
     Raises:
       InputError: there is none, or they have another shape, numbers that this type does not hold,
-        or ids that are not in the vocabulary.
+        or ids that are not in the vocabulary; or they are other arrays than those of the data.
     """
+    arrays = inputs.get("arrays")
+    if arrays is None:
+        check(
+            not is_tree(x),
+            f"the inputs are a {type(x).__name__}, and those of the data one array: give one",
+        )
+        return _check_array("the inputs", x, inputs)
+    names = ", ".join(arrays)
+    check(
+        isinstance(x, dict) and set(x) == set(arrays),
+        f"the inputs are {', '.join(x) if isinstance(x, dict) else 'one array'!s:.80}: expected a "
+        f"dict of the arrays {names}",
+    )
+    checked = {name: _check_array(f"the inputs {name}", x[name], arrays[name]) for name in arrays}
+    counts = {name: len(array) for name, array in checked.items()}
+    check(
+        len(set(counts.values())) == 1,
+        f"the inputs {names} have different numbers of examples, {list(counts.values())}: expected "
+        "a row for each example in every array",
+    )
+    return checked
+
+
+def _check_array(what: str, x: Any, inputs: Inputs | InputArray) -> np.ndarray:
+    """One array of inputs in the type of the data; `what` is its name in messages."""
     x = np.asarray(x)
     shape = tuple(inputs["shape"])
     form = ", ".join(map(str, ("B", *shape)))
     check(
         x.ndim == len(shape) + 1 and x.shape[1:] == shape,
-        f"the inputs have shape {x.shape}: expected ({form})",
+        f"{what} have shape {x.shape}: expected ({form})",
     )
-    check(len(x) > 0, "the inputs hold no example: give one or more")
+    check(len(x) > 0, f"{what} hold no example: give one or more")
     dtype = np.dtype(inputs["dtype"])
     whole = np.issubdtype(dtype, np.integer)
     check(
         np.issubdtype(x.dtype, np.number) or x.dtype == bool,
-        f"the inputs are {x.dtype}: expected {dtype}",
+        f"{what} are {x.dtype}: expected {dtype}",
     )
     with np.errstate(invalid="ignore"):
         array = x.astype(dtype)
     check(
         not whole or bool((array == x).all()),
-        f"the inputs do not fit into {dtype}: give them as in the data of the run, before any "
-        "scaling",
+        f"{what} do not fit into {dtype}: give them as in the data of the run, before any scaling",
     )
     values = np.array(inputs["vocabulary"])
     check(
         not values.size or bool(((array >= 0) & (array < values)).all()),
-        f"the inputs hold ids outside 0 to {values - 1}: give the ids of the run's own data set",
+        f"{what} hold ids outside 0 to {values - 1}: give the ids of the run's own data set",
     )
     return array
 

@@ -24,6 +24,15 @@ from jaxfl.simulation.statistics import (
 GraphMeasures = dict[str, float | dict[str, float | None] | None]
 
 
+class InputArray(TypedDict):
+    """One array of several that the models of a run take."""
+
+    shape: list[int]  # of one example
+    dtype: str
+    scale: float | None  # None: models see it as it is
+    vocabulary: list[int]
+
+
 class Inputs(TypedDict):
     """What the models of a run take and predict."""
 
@@ -35,6 +44,8 @@ class Inputs(TypedDict):
     vocabulary: list[int]  # number of ids in x, if these are ids
     # shape of the targets of an example, if they are several
     target: NotRequired[list[int]]
+    # by their names, where an input is a dict of arrays; `shape` and `vocabulary` are then empty
+    arrays: NotRequired[dict[str, InputArray]]
     several: NotRequired[bool]  # an example may have several labels
     class_names: NotRequired[list[str]]
     # of data of `jaxfl prepare csv`: what a CSV file becomes, see `data.table.schema`

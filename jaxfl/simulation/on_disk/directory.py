@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from jaxfl.core.errors import InputError, check
+from jaxfl.core.ragged import is_ragged
 from jaxfl.core.types import Dataset, Federation, Pool
 from jaxfl.simulation.on_disk.federation import PARTS, Part, StoredFederation, load_mapped
 
@@ -38,7 +39,7 @@ def write_federation(
         be renamed.
 
     Raises:
-      InputError: the directory is not empty.
+      InputError: the directory is not empty, or the inputs are a pytree of arrays.
 
     Example:
       >>> federation = jaxfl.data.ridge(0, dim=3).federation
@@ -47,6 +48,12 @@ def write_federation(
     """
     directory = Path(directory)
     occupied = directory.exists() and (not directory.is_dir() or any(directory.iterdir()))
+    trees = [name for name, data in zip(PARTS, federation, strict=True) if _is_tree(data.x)]
+    check(
+        not trees,
+        f"the inputs of {', '.join(trees)} are several arrays, and a directory holds one array of "
+        "inputs: keep the federation in memory, or put them side by side in one array",
+    )
     check(not occupied, f"{directory} is not empty: name a new directory for the federation")
     unfinished = directory.with_name(f".{directory.name}.part")
     shutil.rmtree(unfinished, ignore_errors=True)
@@ -70,6 +77,11 @@ def write_federation(
         directory.rmdir()
     os.replace(unfinished, directory)
     return open_federation(directory)
+
+
+def _is_tree(x: Any) -> bool:
+    """Whether the inputs are a pytree of arrays."""
+    return not (is_ragged(x) or hasattr(x, "shape"))
 
 
 def _flatten(data: Dataset) -> dict[str, np.ndarray]:
