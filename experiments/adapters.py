@@ -25,6 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import tyro
+from flax import linen as nn
 from rich.console import Console
 from rich.table import Table
 
@@ -37,6 +38,7 @@ from jaxfl.data.skews import Parts
 from jaxfl.experiment.pictures import drawing
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.weights_file import read_weights
+from jaxfl.graphs.measures import effective_collaborators, weight_within_groups
 from jaxfl.models.efficientnet_lite import EfficientNetLite
 from jaxfl.models.pretrained import pretrained
 from jaxfl.models.vit import ViT
@@ -75,9 +77,10 @@ def digits() -> Case:
     source = jaxfl.data.load("digits")
     images = source.x_train
     net = ViT(10, width=32, depth=3, heads=2)
-    weights = net.init(jax.random.key(0), images[:1].astype(np.float32))
-    del weights["params"]["head"]
-    model = jaxfl.freeze(jaxfl.lora(net, 2, "block"), weights, "^lora|head")
+    weights = dict(net.init(jax.random.key(0), images[:1].astype(np.float32))["params"])
+    # The head begins anew.
+    del weights["head"]
+    model = jaxfl.freeze(jaxfl.lora(net, 2, "block"), {"params": weights}, "^lora|head")
     task = jaxfl.classification(
         model, images[0], scale=16.0, steps=10, batch_size=16, optimizer=optax.adam(3e-3)
     )
@@ -128,7 +131,7 @@ def cifar100(
 
 
 def _inputs(
-    module: EfficientNetLite,
+    module: nn.Module,
     arrays: dict[str, np.ndarray],
     images: np.ndarray,
     first: int,
@@ -215,20 +218,20 @@ def by_depth(layers: list[str]) -> list[str]:
     return sorted(layers, key=place)
 
 
-def measures(weights: np.ndarray, groups: np.ndarray | None) -> tuple[float, float | None]:
-    """Mean number of clients that count for a client, and the weight on others of its group."""
-    found = jaxfl.measure_graph(weights, groups)
-    agreement = None
-    if groups is not None:
-        others = (groups[:, None] == groups) & ~np.eye(len(groups), dtype=bool)
-        agreement = float((weights * others).sum(axis=1).mean())
-    return float(found["collaborators"] or np.nan), agreement
+def measures(weights: np.ndarray, groups: np.ndarray | None) -> tuple[float, float]:
+    """Mean number of clients that count for a client, and the weight on others of its group.
+
+    The second is NaN if there are no groups.
+    """
+    collaborators = float(effective_collaborators(weights).mean())
+    if groups is None:
+        return collaborators, np.nan
+    return collaborators, weight_within_groups(weights, groups) - float(np.diag(weights).mean())
 
 
 def picture(results: dict[str, list[dict[str, Any]]], groups: np.ndarray | None) -> bytes:
     """Over depth: how many clients count for a client, and the weight on its group."""
     figure, panels = drawing.canvas(1 if groups is None else 2, width=6.0)
-    panels = np.atleast_1d(panels)
     layered = {name: each for name, each in results.items() if len(each[0]["weights"]) > 1}
     layers: list[str] = []
     for colour, (name, each) in zip(drawing.COLOURS, layered.items(), strict=False):
@@ -237,8 +240,7 @@ def picture(results: dict[str, list[dict[str, Any]]], groups: np.ndarray | None)
             [
                 [measures(one["weights"][layer], groups)[: len(panels)] for layer in layers]
                 for one in each
-            ],
-            float,
+            ]
         ).mean(axis=0)
         for panel, line in zip(panels, lines.T, strict=True):
             panel.plot(line, color=colour, marker="o", markersize=4, label=name)
