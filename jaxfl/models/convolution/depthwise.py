@@ -45,13 +45,24 @@ def depthwise(
     ]
     padded = jnp.pad(images, ((0, 0), *pads, (0, 0)))
     total = jnp.zeros((len(images), *outputs, images.shape[3]), images.dtype)
-    for row in range(sides[0]):
-        for column in range(sides[1]):
-            ends = [
-                begin + (size - 1) * stride + 1
-                for begin, size, stride in zip((row, column), outputs, window_strides, strict=True)
-            ]
-            rows = slice(row, ends[0], window_strides[0])
-            columns = slice(column, ends[1], window_strides[1])
-            total += padded[:, rows, columns] * kernel[row, column].reshape(1, 1, 1, -1)
+    rows, columns = (
+        _places(side, output, stride, low, size)
+        for side, output, stride, (low, _), size in zip(
+            sides, outputs, window_strides, pads, images.shape[1:3], strict=True
+        )
+    )
+    for row, these_rows in rows.items():
+        for column, these_columns in columns.items():
+            weights = kernel[row, column].reshape(1, 1, 1, -1)
+            total += padded[:, these_rows, these_columns] * weights
     return total
+
+
+def _places(side: int, output: int, stride: int, low: int, size: int) -> dict[int, slice]:
+    """By the place in the kernel, what it meets; without places that meet padding alone."""
+    places = {}
+    for place in range(side):
+        met = range(place, place + (output - 1) * stride + 1, stride)
+        if any(low <= position < low + size for position in met):
+            places[place] = slice(met.start, met.stop, stride)
+    return places

@@ -24,6 +24,15 @@ def grouped(images, kernel, strides, padding):
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 @pytest.mark.parametrize(("sides", "strides"), [((3, 3), (1, 1)), ((5, 3), (2, 1))])
 def test_it_equals_lax_forward_and_backward(sides, strides, padding):
+    check(IMAGES, sides, strides, padding)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_kernel_larger_than_the_image_meets_padding(stride):
+    check(IMAGES[:, :2, :2], (5, 5), (stride, stride), "SAME")
+
+
+def check(images, sides, strides, padding):
     kernel = jnp.asarray(RNG.normal(size=(*sides, 1, CHANNELS)), jnp.float32)
 
     def loss(convolution, images, kernel):
@@ -34,7 +43,7 @@ def test_it_equals_lax_forward_and_backward(sides, strides, padding):
         function = jax.jit(
             jax.value_and_grad(loss, (1, 2), has_aux=True), static_argnames=("convolution",)
         )
-        ((_, outputs), grads) = function(convolution, IMAGES, kernel)
+        ((_, outputs), grads) = function(convolution, images, kernel)
         if convolution is depthwise:
             ours = outputs, grads
     jax.tree.map(
