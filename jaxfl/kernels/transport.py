@@ -6,6 +6,7 @@ from jax import lax
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
+from jaxfl.core import tree
 from jaxfl.core.options import checked
 from jaxfl.core.types import Scalar
 
@@ -46,15 +47,16 @@ def sinkhorn_plan(
       >>> sinkhorn_plan(cost, half, half, 0.1).round(2).tolist()
       [[0.5, 0.0], [0.0, 0.5]]
     """
-    kernel = -cost / regularisation
-    rows = jnp.log(jnp.maximum(source, TINY))
-    columns = jnp.log(jnp.maximum(target, TINY))
+    kernel = -tree.wide(cost) / regularisation
+    rows = jnp.log(jnp.maximum(tree.wide(source), TINY))
+    columns = jnp.log(jnp.maximum(tree.wide(target), TINY))
 
     def step(potential: Array, _: None) -> tuple[Array, None]:
         left = rows - logsumexp(kernel + potential[None], axis=1)
         return columns - logsumexp(kernel + left[:, None], axis=0), None
 
-    potential, _ = lax.scan(step, jnp.zeros_like(columns), None, length=steps)
+    first = jnp.zeros(columns.shape, jnp.result_type(kernel, rows, columns))
+    potential, _ = lax.scan(step, first, None, length=steps)
     left = rows - logsumexp(kernel + potential[None], axis=1)
     right = columns - logsumexp(kernel + left[:, None], axis=0)
     return jnp.exp(kernel + left[:, None] + right[None])

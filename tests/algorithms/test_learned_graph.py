@@ -266,7 +266,7 @@ def test_only_every_kth_round_learns_and_pays():
     state, info, _ = run(algorithm, data, 1)
     later, told, _ = run(algorithm, data, 1, state=state, start=1)
     third, again, _ = run(algorithm, data, 1, state=later, start=2)
-    close(state.server.learned, later.server.learned, 0)
+    close(state.server.learned, later.server.learned, 0.0)
     assert not np.array_equal(
         later.server.learned.graph.similarity, third.server.learned.graph.similarity
     )

@@ -157,7 +157,7 @@ def test_a_table_of_rounds_has_the_ratio_to_each_peer_that_ran():
         {"part": "peers", "case": {"peer": "flower"} | work, "found": {"ms": 0.8, "version": "1"}},
     ]
     (row,) = h100.beside_others(rows)[2:]
-    assert row == "| LeNet | 100 | 64 | 20.0 | 20.0 |  |  | 800 | 40 |  |  | 3 |"
+    assert row == "| LeNet | 100 | 64 | 20.0 |  | 800 (40) |  |"
     (row,) = h100.by_convolution(rows)[2:]
     assert row == "| LeNet | 100 | 64 | 20.0 | 50.0 | 2.5 |"
 
