@@ -50,6 +50,8 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "fedavg_ft": ("fedavg_ft", {}),
     "pfedgraph, one graph": ("pfedgraph", {}),
     "pfedgraph, each layer": ("pfedgraph", {"parts": True}),
+    "pfedgraph with groups, one graph": ("pfedgraph", {"group": 2}),
+    "pfedgraph with groups, each layer": ("pfedgraph", {"group": 2, "parts": True}),
     "trust, one graph": ("trust", {"similarity": "delta", "temperature": 0.1}),
     "trust, each layer": ("trust", {"similarity": "delta", "temperature": 0.1, "parts": True}),
     "fedaghn, each layer": ("fedaghn", {}),
