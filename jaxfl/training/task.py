@@ -172,7 +172,7 @@ def reconstruction(
       >>> task = jaxfl.reconstruction(jaxfl.models.mlp(64), np.zeros(64), scale=255.0, steps=20)
       >>> x = jnp.full((1, 64), 51.0)
       >>> target = task.problem.compared(x, None)
-      >>> task.problem.score(jnp.zeros((1, 64)), target).round(4).tolist()
+      >>> print(task.problem.score(jnp.zeros((1, 64)), target).round(4))
       [-0.04]
     """
 
