@@ -8,6 +8,7 @@ He et al., "Deep Residual Learning for Image Recognition", CVPR 2016, table 1
 from functools import partial
 from typing import NamedTuple
 
+import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float
 
@@ -36,6 +37,7 @@ BLOCKS = tuple(
 )
 
 
+@checked
 def convolution(way: Conv, width: int, side: int, stride: int, name: str) -> nn.Conv:
     """A layer of kernels of an odd side, with half of it as padding on each side of an image.
 
@@ -99,7 +101,8 @@ class ResNet18(nn.Module):
         )
         x = resize(x, self.side)
         x = nn.relu(convolution(self.conv, STEM, 7, 2, "stem")(x))
-        x = nn.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))
+        # No number here is negative, so that zeros around an image change no maximum.
+        x = nn.max_pool(jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0))), (3, 3), (2, 2))
         for number, sizes in enumerate(BLOCKS):
             x = Block(sizes, self.conv, name=f"block{number}")(x)
         x = x.mean(axis=(1, 2))
