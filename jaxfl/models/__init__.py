@@ -17,6 +17,7 @@ from jaxfl.models.lstm import lstm
 from jaxfl.models.mf import mf
 from jaxfl.models.mlp import mlp
 from jaxfl.models.resnet8 import resnet8
+from jaxfl.models.resnet18 import resnet18
 from jaxfl.models.textcnn import textcnn
 from jaxfl.models.transformer import transformer
 from jaxfl.models.vit import vit_tiny
@@ -39,6 +40,7 @@ MODELS = {
         mf,
         vit_tiny,
         efficientnet_lite0,
+        resnet18,
     )
 }
 
@@ -56,6 +58,7 @@ __all__ = [
     "mf",
     "mlp",
     "resnet8",
+    "resnet18",
     "textcnn",
     "transformer",
     "vit_tiny",

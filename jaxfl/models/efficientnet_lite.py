@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 from jaxfl.core.errors import check
 from jaxfl.core.options import checked
 from jaxfl.models.convolution.depthwise import depthwise
+from jaxfl.models.resize import resize
 
 STEM = 32  # channels
 TOP = 1280
@@ -95,8 +96,7 @@ class EfficientNetLite(nn.Module):
             f"shape {shape}: choose another model",
         )
         if self.first == 0:
-            if self.side is not None and x.shape[1:3] != (self.side, self.side):
-                x = jax.image.resize(x, (len(x), self.side, self.side, x.shape[3]), "bilinear")
+            x = resize(x, self.side)
             x = jax.nn.relu6(nn.Conv(STEM, (3, 3), (2, 2), name="stem")(x))
         for number, sizes in enumerate(BLOCKS[:until]):
             if number >= self.first:

@@ -3,7 +3,8 @@
 Vision transformers (`vit.ViT`) are read by the names of timm
 (https://github.com/huggingface/pytorch-image-models) and of Hugging Face's transformers
 (https://github.com/huggingface/transformers), decoders (`transformer.Transformer`) by those of
-GPT-2 there, EfficientNet-Lite0 by those of timm and of efficientnet-lite-pytorch.
+GPT-2 there, EfficientNet-Lite0 by those of timm and of efficientnet-lite-pytorch, ResNet-18 by
+those of torchvision (https://github.com/pytorch/vision) and timm.
 """
 
 import math
@@ -18,6 +19,8 @@ from jaxfl.core.errors import InputError, check, warn
 from jaxfl.core.options import checked
 from jaxfl.models.efficientnet_lite import EfficientNetLite
 from jaxfl.models.efficientnet_weights import efficientnet_weights, without_other_parts
+from jaxfl.models.resnet18 import ResNet18
+from jaxfl.models.resnet_weights import resnet_weights
 from jaxfl.models.transformer import Transformer
 from jaxfl.models.vit import ViT
 
@@ -87,7 +90,8 @@ def pretrained(module: nn.Module, arrays: Mapping[str, np.ndarray]) -> Pretraine
     Args:
       module: a flax module. Of a `ViT` the names may be those of timm or of Hugging Face, of a
         `Transformer` those of GPT-2, of an `EfficientNetLite` those of timm's
-        tf_efficientnet_lite0 or of efficientnet-lite-pytorch.
+        tf_efficientnet_lite0 or of efficientnet-lite-pytorch, of a `ResNet18` those of torchvision
+        or timm.
       arrays: by their names; of any module, by the paths of its parameters, as in
         {"params/Dense_0/kernel": array}.
 
@@ -108,10 +112,12 @@ def pretrained(module: nn.Module, arrays: Mapping[str, np.ndarray]) -> Pretraine
     if isinstance(module, EfficientNetLite):
         weights = without_other_parts(efficientnet_weights(arrays), module.first)
         return Pretrained(module, _without_other_head(module.outputs, weights))
+    if isinstance(module, ResNet18):
+        return Pretrained(module, _without_other_head(module.outputs, resnet_weights(arrays)))
     raise InputError(
         f"the weights are called {_some(arrays)}: expected the paths of the model's parameters, "
-        'such as "params/Dense_0/kernel", or a vision transformer or a decoder and the names of '
-        "timm or Hugging Face"
+        'such as "params/Dense_0/kernel", or one of the models vit_tiny, efficientnet_lite0, '
+        "resnet18 and transformer and the names that docs/training.md lists"
     )
 
 

@@ -7,6 +7,7 @@ from flax import linen as nn
 from jaxtyping import Array
 
 from jaxfl.core.errors import check
+from jaxfl.models.resize import resize
 
 # The side of a patch of images with at least so many pixels a side, else of smaller ones.
 PATCHES = ((64, 16), (16, 4), (1, 2))
@@ -55,9 +56,7 @@ class ViT(nn.Module):
             x.ndim == 4,
             f"vit takes images [height, width, channels], not {x.shape[1:]}: choose another model",
         )
-        if self.side is not None and x.shape[1:3] != (self.side, self.side):
-            x = jax.image.resize(x, (len(x), self.side, self.side, x.shape[3]), "bilinear")
-        x = nn.Dense(self.width, name="patches")(patches(x, self.patch))
+        x = nn.Dense(self.width, name="patches")(patches(resize(x, self.side), self.patch))
         shape = (1, 1, self.width)
         first = self.param("class", nn.initializers.zeros, shape)
         x = jnp.concatenate([jnp.broadcast_to(first, (len(x), *shape[1:])), x], axis=1)

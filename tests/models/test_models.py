@@ -22,6 +22,10 @@ def image(size, channels):
     return jnp.zeros((size, size, channels))
 
 
+# Of the weights that they are made for.
+EXAMPLES |= dict.fromkeys(("efficientnet_lite0", "resnet18"), image(16, 3))
+
+
 def params_of(model, example):
     return jax.eval_shape(lambda: model.init(jax.random.key(0), example[None]))
 

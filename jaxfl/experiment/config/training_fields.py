@@ -22,9 +22,9 @@ class ModelOptions:
     """begin from given weights: the directory of a finished run (the mean of its clients' models),
     or a .safetensors or .npz file of arrays by the paths of parameters; see docs/training.md"""
     weights: Annotated[str | None, PATH, INPUT, Heading("on frozen weights", "training")] = None
-    """weights that stay as they are: a .safetensors or .npz file, by the paths of parameters or, of
-    a vision transformer, by the names of timm or Hugging Face; only the head is trained, and what
-    --lora and --trained say"""
+    """weights that stay as they are: a .safetensors or .npz file, by the paths of parameters or by
+    the names of timm, torchvision or Hugging Face (docs/training.md says of which models); only the
+    head is trained, and what --lora and --trained say"""
     lora: Annotated[
         int | None,
         COUNT,

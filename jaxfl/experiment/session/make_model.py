@@ -74,6 +74,11 @@ def _layers_with_adapters(module: nn.Module, rank: int, source: Source) -> str:
         for path, layer in dense_layers(module.init, _example(source)).items()
         if layer.over_last_axis and not any(one and re.search(one, path) for one in left_out)
     }
+    check(
+        bool(candidates),
+        f"--lora {rank}: the model has no dense layer but its head, which is trained as a whole: "
+        "leave out --lora",
+    )
     small = [path for path, one in candidates.items() if rank >= min(one.inputs, one.outputs)]
     chosen = [path for path in candidates if path not in small]
     check(

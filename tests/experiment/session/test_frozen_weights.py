@@ -170,6 +170,14 @@ def test_layers_that_are_too_small_for_the_rank_have_no_adapters_which_is_told(t
         make_model(dataclasses.replace(config, lora=32), source)
 
 
+def test_a_model_without_dense_layers_but_its_head_has_no_adapters(tmp_path):
+    params = MODELS["linear"](10).init(KEY, jnp.zeros((1, 64)))
+    leaves = jax.tree_util.tree_leaves_with_path(params)
+    np.savez(tmp_path / "weights.npz", **{tree.path(keys): leaf for keys, leaf in leaves})
+    with pytest.raises(InputError, match=r"no dense layer but its head, .*: leave out --lora$"):
+        built_of(config_in(tmp_path, model="linear", lora_layers=""))
+
+
 def test_named_parameters_are_trained_in_place_of_the_head_and_begin_with_their_weights(folder):
     built = built_of(config_in(folder, lora=None, lora_layers="", trained="norm/|head"))
     model = built.task.problem.init(jax.random.key(0))
