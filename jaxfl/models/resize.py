@@ -1,10 +1,11 @@
 """Images at the size of those on which weights were trained."""
 
 import jax
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array
 
 
-def resize(images: Float[Array, "b h w c"], side: int | None) -> Float[Array, "b H W c"]:
+def resize(images: Array | np.ndarray, side: int | None) -> Array | np.ndarray:
     """Images with so many pixels a side (bilinear).
 
     Args:
