@@ -196,7 +196,7 @@ def test_a_new_method():
 def test_the_steps_for_a_new_method_work_as_told(tmp_path):
     """A copy of the repository gets the method of the tutorial by the steps of CONTRIBUTING.md."""
     ignored = shutil.ignore_patterns("__pycache__", "_build")
-    for folder in ("jaxfl", "tests", "docs", "experiments", "benchmarks", ".github"):
+    for folder in ("jaxfl", "tests", "docs", "experiments", "benchmarks", ".github", ".ci"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
     for file in ("pyproject.toml", "README.md", "CONTRIBUTING.md", "CITATION.cff", "LICENSE"):
         shutil.copy(ROOT / file, tmp_path)
