@@ -151,6 +151,11 @@ def of_vit(module: ViT, arrays: Mapping[str, np.ndarray]) -> Pretrained:
         f"the weights have positions for {tokens} patches, which are no square: a distilled model "
         "has a token more, which vit lacks",
     )
+    check(
+        module.side in (None, side * patch),
+        f"the side is {module.side}, and the weights have positions for images of {side * patch} "
+        "pixels: leave it out",
+    )
     # A convolution of whole patches is a product with their pixels, row by row, channels last.
     kernel = named.pop("patches/weight").transpose(2, 3, 1, 0).reshape(-1, width)
     weights = {f"{OURS}patches/kernel": kernel}

@@ -1,9 +1,12 @@
-"""Low-rank adapters (LoRA) on the dense layers of a flax module.
+"""Adapters on the dense layers of a flax module: low-rank ones (LoRA), and bottlenecks.
 
-A layer with the kernel W [in, out] computes x W + (scale / rank) (x A) B, with A [in, rank] and
-B [rank, out]. B begins at zero, so that the model begins as it was.
+A layer with the kernel W [in, out] computes x W + (scale / rank) f(x A) B, with A [in, rank] and
+B [rank, out]. B begins at zero, so that the model begins as it was. Without a function f the
+adapter is one of low rank, with one, such as ReLU, a bottleneck beside the layer.
 
-Source: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022, section 4.1.
+Source: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022, section 4.1;
+with f: He et al., "Towards a Unified View of Parameter-Efficient Transfer Learning", ICLR 2022,
+table 1 (parallel adapter).
 """
 
 import re
@@ -41,14 +44,28 @@ class Lora:
     rank: int
     where: str
     scale: float
+    activation: Callable[[Array], Array] | None = None
+
+    @property
+    def factors(self) -> tuple[str, str]:
+        """The names of A and B."""
+        return ("a", "b") if self.activation is None else ("down", "up")
 
 
 @checked
-def lora(module: nn.Module, rank: int, where: str = "", *, scale: float | None = None) -> Lora:
-    """The module with a low-rank adapter at each dense layer that `where` names.
+def lora(
+    module: nn.Module,
+    rank: int,
+    where: str = "",
+    *,
+    scale: float | None = None,
+    activation: Callable[[Array], Array] | None = None,
+) -> Lora:
+    """The module with an adapter at each dense layer that `where` names.
 
     Its parameters are those of the module and, under `lora/LAYER/a` and `lora/LAYER/b`, those of
-    the adapters. `jaxfl.freeze(jaxfl.lora(module, 8), weights, "lora")` trains the adapters alone.
+    the adapters; of bottlenecks they are `lora/LAYER/down` and `lora/LAYER/up`.
+    `jaxfl.freeze(jaxfl.lora(module, 8), weights, "lora")` trains the adapters alone.
 
     Args:
       module: a flax.linen module with layers `nn.Dense`, or `nn.DenseGeneral` over the last axis,
@@ -56,7 +73,10 @@ def lora(module: nn.Module, rank: int, where: str = "", *, scale: float | None =
       rank: of each adapter; less than the input and the output of each layer.
       where: a regular expression that finds the layers by their paths, such as "query|value". "":
         all.
-      scale: the adapter's product is multiplied by scale / rank. None: by 1.
+      scale: what the adapter adds is multiplied by scale / rank. None: by 1.
+      activation: of a bottleneck, such as `jax.nn.relu`. None: the adapter is one of low rank.
+        Bottlenecks have no product, so that FedAvg with `adapters="products"` averages their
+        factors as they are.
 
     Differs: A begins with deviation 1 / sqrt(in), the paper's code draws it uniformly.
 
@@ -70,7 +90,8 @@ def lora(module: nn.Module, rank: int, where: str = "", *, scale: float | None =
       {'Dense_0': {'a': (64, 2), 'b': (2, 32)}}
     """
     check_range(COUNT, rank=rank)
-    return Lora(module, rank, where, float(rank) if scale is None else float(scale))
+    factor = float(rank) if scale is None else float(scale)
+    return Lora(module, rank, where, factor, activation)
 
 
 def lora_functions(model: Lora, plain: Functions, example: PyTree) -> Functions:
@@ -93,7 +114,6 @@ def lora_functions(model: Lora, plain: Functions, example: PyTree) -> Functions:
       {'Dense_0': {'a': (4, 1), 'b': (1, 3)}}
     """
     layers = _layers(model, plain, example)
-    factor = model.scale / model.rank
 
     def init(key: PRNGKey, x: PyTree) -> Params:
         base_key, key = jax.random.split(key)
@@ -106,21 +126,21 @@ def lora_functions(model: Lora, plain: Functions, example: PyTree) -> Functions:
             place = adapters
             for one in outside:
                 place = place.setdefault(one, {})
-            place[name] = {"a": a / np.sqrt(layer.inputs), "b": b}
+            place[name] = dict(zip(model.factors, (a / np.sqrt(layer.inputs), b), strict=True))
         return {**plain.init(base_key, x), LORA: adapters}
 
     @contextmanager
     def with_adapters(params: Params) -> Iterator[Params]:
         base = {name: params[name] for name in params if name != LORA}
         by_path = {path: _at(params[LORA], path) for path in layers}
-        with nn.intercept_methods(_adding(by_path, factor)):
+        with nn.intercept_methods(_adding(model, by_path)):
             yield base
 
     return through(plain, init, with_adapters)
 
 
 def is_adapter(node: Any) -> bool:
-    """Whether a part of a model is an adapter, both of whose factors are trained.
+    """Whether a part of a model is a low-rank adapter, both of whose factors are trained.
 
     Example:
       >>> is_adapter({"a": jnp.ones((4, 1)), "b": jnp.ones((1, 3))})
@@ -210,8 +230,8 @@ def _over_last_axis(layer: nn.DenseGeneral) -> bool:
     return axis in (-1, (-1,)) and not layer.batch_dims
 
 
-def _adding(adapters: dict[str, dict[str, Array]], factor: float) -> Any:
-    """An interceptor that adds the product with its adapter to the output of a layer."""
+def _adding(model: Lora, adapters: dict[str, dict[str, Array]]) -> Any:
+    """An interceptor that adds to the output of a layer what its adapter makes of the input."""
 
     def add(call: Any, arguments: tuple, named: dict, context: Any) -> Any:
         y = call(*arguments, **named)
@@ -219,8 +239,9 @@ def _adding(adapters: dict[str, dict[str, Array]], factor: float) -> Any:
         if adapter is None or context.method_name != "__call__":
             return y
         x = first_input(call_arguments(context.module, arguments, named))
-        a, b = (adapter[name].astype(y.dtype) for name in ("a", "b"))
-        change = (x.astype(y.dtype) @ a) @ b
-        return y + factor * change.reshape(y.shape)
+        a, b = (adapter[name].astype(y.dtype) for name in model.factors)
+        inside = x.astype(y.dtype) @ a
+        inside = inside if model.activation is None else model.activation(inside)
+        return y + model.scale / model.rank * (inside @ b).reshape(y.shape)
 
     return add

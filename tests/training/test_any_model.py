@@ -224,6 +224,23 @@ def test_an_adapter_adds_the_product_of_its_two_factors():
     np.testing.assert_allclose(problem.apply(params, X), expected, rtol=1e-4, atol=1e-4)
 
 
+def test_a_bottleneck_adds_what_its_activation_makes_of_the_input():
+    """Beside NumPy: relu(x A) B is added to the last layer's output."""
+    weights = weights_of()
+    model = jaxfl.lora(Net(), 2, "Dense_1", scale=3.0, activation=jax.nn.relu)
+    problem = task_of(jaxfl.freeze(model, weights, "lora")).problem
+    params = problem.init(jax.random.key(0))
+    assert set(paths_of(params)) == {"lora/Dense_1/down", "lora/Dense_1/up"}
+    plain, inside = Net().apply(weights, X, mutable="intermediates", capture_intermediates=True)
+    np.testing.assert_allclose(problem.apply(params, X), plain, rtol=1e-5)
+    rng = np.random.default_rng(0)
+    params = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape), x.dtype), params)
+    down, up = (np.asarray(params["lora"]["Dense_1"][name]) for name in ("down", "up"))
+    hidden = np.maximum(np.asarray(inside["intermediates"]["Dense_0"]["__call__"][0]), 0)
+    added = 3 / 2 * np.maximum(hidden @ down, 0) @ up
+    np.testing.assert_allclose(problem.apply(params, X), plain + added, rtol=1e-4, atol=1e-4)
+
+
 def test_attention_takes_adapters():
     class Attends(nn.Module):
         @nn.compact

@@ -18,6 +18,10 @@ class ModelOptions:
     model: Annotated[str | None, Names("model", MODELS)] = None
     """model, see `jaxfl list models`; by default lenet for images, conv1d for series, textcnn
     for texts, mf for ratings, else mlp"""
+    side: Annotated[int | None, MANY, Heading("images of {} pixels a side", "training")] = None
+    """pixels a side to which vit_tiny, efficientnet_lite0 and resnet18 resize images, whose weights
+    are of larger ones; if not given images stay as they are, or have the size that the weights of a
+    vision transformer need"""
     init: Annotated[str | None, PATH, INPUT, Heading("from given weights", "training")] = None
     """begin from given weights: the directory of a finished run (the mean of its clients' models),
     or a .safetensors or .npz file of arrays by the paths of parameters; see docs/training.md"""

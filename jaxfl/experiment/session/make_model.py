@@ -98,10 +98,23 @@ def _layers_with_adapters(module: nn.Module, rank: int, source: Source) -> str:
 def _make_module(options: ModelOptions, source: Source) -> nn.Module:
     """The model by name, all of whose parameters are trained."""
     make: Callable[..., nn.Module] = MODELS[value_of(options.model)]
+    options_of_model = inspect.signature(make).parameters
     known: dict[str, Any] = {"vocabulary": source.vocabulary} if source.vocabulary else {}
-    if source.each_position and "positions" in inspect.signature(make).parameters:
+    if source.each_position and "positions" in options_of_model:
         known["positions"] = True
+    if options.side is not None:
+        check(
+            "side" in options_of_model,
+            f"--side {options.side}: the model {options.model} takes images as they are, and "
+            f"{', '.join(_models_with('side'))} resize them: leave it out, or choose another model",
+        )
+        known["side"] = options.side
     return make(source.outputs, **known)
+
+
+def _models_with(option: str) -> list[str]:
+    """The names of the models whose factory has an option."""
+    return [name for name, make in MODELS.items() if option in inspect.signature(make).parameters]
 
 
 def layers_by_depth(options: ModelOptions, source: Source) -> list[str]:

@@ -23,7 +23,11 @@ KEY = jax.random.key(0)
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """`vit_tiny` with two blocks of width 12."""
-    monkeypatch.setitem(MODELS, "vit_tiny", lambda outputs: ViT(outputs, WIDTH, 2, 3))
+
+    def vit(outputs, side=None):
+        return ViT(outputs, WIDTH, 2, 3, side=side)
+
+    monkeypatch.setitem(MODELS, "vit_tiny", vit)
 
 
 @pytest.fixture(scope="module")
@@ -248,6 +252,20 @@ def test_options_that_need_others_say_so(words, message, capsys):
     assert main(["run", "fedavg", "--dataset", "digits", *words]) == 2
     text = " ".join(capsys.readouterr().err.split())
     assert any(one in text for one in message.split("|")), text
+
+
+def test_images_are_resized_to_a_given_side(folder):
+    config = config_in(folder, weights=None, lora=None, lora_layers="")
+    larger = built_of(dataclasses.replace(config, side=16)).task.problem
+    params = larger.init(jax.random.key(0))
+    # An even image stays even.
+    images = jnp.ones((3, 8, 8, 1)), jnp.ones((3, 16, 16, 1))
+    small, large = (np.asarray(larger.apply(params, x)) for x in images)
+    np.testing.assert_allclose(small, large, rtol=1e-5)
+    plain = built_of(config).task.problem.init(jax.random.key(0))
+    assert jax.tree.map(jnp.shape, params) != jax.tree.map(jnp.shape, plain)
+    with pytest.raises(InputError, match="mlp takes images as they are, and vit_tiny, eff"):
+        built_of(dataclasses.replace(config, model="mlp", side=16))
 
 
 def test_describe_says_how_many_floats_are_trained_and_frozen(folder, capsys):
