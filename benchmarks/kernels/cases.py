@@ -123,7 +123,7 @@ OF_MODELS = {
         {"NumPy": Peer(np.matmul)},
     ),
     "kmeans": Kernel(
-        lambda x: kmeans(jax.random.key(0), x, jnp.arange(x.shape[0]), 5, restarts=10).inertia,
+        lambda x: kmeans(jax.random.key(0), x, 5, restarts=10).inertia,
         models,
         _product,
         _read,
@@ -137,7 +137,7 @@ OF_MODELS = {
         {"scikit-learn": Peer(pairwise.pairwise_distances_argmin)},
     ),
     "centres": Kernel(
-        lambda x, assignment: centres(x, assignment, jnp.zeros((5, x.shape[1])), _everybody(x)),
+        lambda x, assignment: centres(x, assignment, jnp.zeros((5, x.shape[1]))),
         lambda rng, m, d: (*models(rng, m, d), np.arange(m) % 5),
         lambda m, d: m * d,
         lambda m, d: (m + 5) * d,

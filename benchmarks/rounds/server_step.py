@@ -51,7 +51,7 @@ def kmeans_ms(clients: int, clusters: int) -> tuple[float, float]:
     x = mesh.place(jnp.asarray(host))
     ids = jnp.arange(clients)
     key = jax.random.key(0)
-    run = jax.jit(lambda key, x: kmeans(key, x, ids, clusters, restarts=10))
+    run = jax.jit(lambda key, x: kmeans(key, x, clusters, ids, restarts=10))
     # A checker takes the argument for a text, as its default is one.
     sklearn = KMeans(clusters, n_init=10, random_state=0)  # pyright: ignore[reportArgumentType]
     return best_ms(lambda: run(key, x)), 1e3 * min(timed(lambda: sklearn.fit(host)))

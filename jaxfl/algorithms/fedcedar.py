@@ -218,7 +218,7 @@ def fedcedar(
         # Section 3.2, (1): clusters of models; each centre is the mean of its members.
         if clusters < clients:
             seeds = stream(key, "server")
-            cluster, centres, _ = kmeans(seeds, received, ids, clusters, counted)
+            cluster, centres, _ = kmeans(seeds, received, clusters, ids, counted)
         else:
             # Each model is a cluster of its own (AS-1), also models that are equal.
             cluster = jnp.argsort(jnp.argsort(ids)).astype(jnp.int32)

@@ -119,7 +119,6 @@ def fedcollab(
             stream(key, "evaluate"),
             divergences.matrix,
             sizes,
-            jnp.arange(sizes.size),
             trade,
             coalitions=coalitions,
             starts=starts,

@@ -91,7 +91,7 @@ def fedsem(task: Task, *, clusters: Annotated[int, COUNT] = 5) -> Algorithm:
             # What did not arrive may be anything, and k-means measures all models in one unit.
             initial = tree.broadcast(jax.tree.map(lambda x: x[0], before.centres), ids.size)
             models = tree.choose(counted, received, initial)
-            return kmeans(stream(key, "server"), models, ids, clusters, counted).assignment
+            return kmeans(stream(key, "server"), models, clusters, ids, counted).assignment
 
         # Expectation: each client joins the nearest centre.
         cluster = lax.cond(before.begun, lambda: nearest(received, before.centres), first_clusters)

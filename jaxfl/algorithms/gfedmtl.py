@@ -173,7 +173,7 @@ def gfedmtl(
         received, _ = task.upload(stream(key, "upload"), start, fitted.params, ids)
         update = tree.subtract(received, model)
         direction = tree.scale(update, similarity.inverse_norms(update))
-        return kmeans(stream(key, "server"), direction, ids, clusters).assignment, fitted.batches
+        return kmeans(stream(key, "server"), direction, clusters, ids).assignment, fitted.batches
 
     def in_cells(models: Params) -> Params:
         """Models [S, Q, ...] as one axis [S * Q, ...]."""

@@ -213,7 +213,7 @@ def pfedgraph(
         caps = jnp.asarray(cap)[ids][:, ids] if getattr(cap, "ndim", 0) else cap
         # A client that has not reported is in nobody's program: the others share its weight by (4).
         scores = jnp.where(reported[None], similarities(leaves, measure, snap), -LARGEST_SQUARE)
-        strength = balance if group is None else alpha_for_groups(scores, reported, group)
+        strength = balance if group is None else alpha_for_groups(scores, group, reported)
         return collaboration_rows(
             scores,
             size_weights(sizes * reported),

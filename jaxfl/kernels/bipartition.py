@@ -12,7 +12,9 @@ from jaxfl.core.options import checked
 
 @checked
 def bipartition(
-    similarity: Float[Array, "m m"], cluster: Int[Array, "m"], ids: Int[Array, "m"]
+    similarity: Float[Array, "m m"],
+    cluster: Int[Array, "m"],
+    ids: Int[Array, "m"] | None = None,
 ) -> Bool[Array, "m"]:
     """Which clients leave if each cluster is cut where its sides are least similar (Algorithm 1).
 
@@ -26,16 +28,17 @@ def bipartition(
     Args:
       similarity: symmetric [M, M].
       cluster: of each client [M].
-      ids: of the clients, all different [M]; the side of the smallest stays.
+      ids: of the clients, all different [M]; the side of the smallest stays. None: their places.
 
     Returns:
       Which clients leave [M]; none of a cluster of one.
 
     Example:
       >>> similarity = jnp.array([[1.0, 0.9, 0.1], [0.9, 1.0, 0.2], [0.1, 0.2, 1.0]])
-      >>> bipartition(similarity, jnp.zeros(3, int), jnp.arange(3)).tolist()
+      >>> bipartition(similarity, jnp.zeros(3, int)).tolist()
       [False, False, True]
     """
+    ids = jnp.arange(cluster.size) if ids is None else ids
     same = cluster[:, None] == cluster[None]
     linked = jnp.where(same, similarity, -jnp.inf)
     linked = jnp.where(jnp.eye(ids.size, dtype=bool), jnp.inf, linked)

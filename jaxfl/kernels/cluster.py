@@ -32,8 +32,8 @@ class Clusters(NamedTuple):
 def kmeans(
     key: Key[Array, ""],
     stacked: Stack,
-    ids: Int[Array, "m"] | None,
     clusters: int,
+    ids: Int[Array, "m"] | None = None,
     counted: Bool[Array, "m"] | None = None,
     *,
     restarts: int = 40,
@@ -54,8 +54,8 @@ def kmeans(
     Args:
       key: of the seeds.
       stacked: models [M, ...] or a matrix [M, D].
-      ids: of the clients [M], all different. None: their places.
       clusters: K.
+      ids: of the clients [M], all different. None: their places.
       counted: whose models count [M], at least one; the others move no centre, and join the nearest
         one. None: all.
       restarts: independent seedings, computed side by side.
@@ -63,7 +63,7 @@ def kmeans(
 
     Example:
       >>> models = jnp.array([[0.0], [9.0], [1.0], [8.0]])
-      >>> kmeans(jax.random.key(0), models, None, 2).assignment.tolist()
+      >>> kmeans(jax.random.key(0), models, 2).assignment.tolist()
       [0, 1, 0, 1]
     """
     distances, unit = squared_distances_in_unit(stacked)
@@ -180,7 +180,10 @@ def distances_between(stacked: Stack, centres: Stack) -> Float[Array, "m k"]:
 
 @checked
 def centres(
-    stacked: Stack, assignment: Int[Array, "m"], before: Stack, reported: Bool[Array, "m"]
+    stacked: Stack,
+    assignment: Int[Array, "m"],
+    before: Stack,
+    reported: Bool[Array, "m"] | None = None,
 ) -> PyTree:
     """The mean of each cluster's models; a cluster without a member that reported keeps its centre.
 
@@ -188,18 +191,19 @@ def centres(
       stacked: models [M, ...].
       assignment: the cluster of each model [M].
       before: centres so far [K, ...].
-      reported: whose models count [M].
+      reported: whose models count [M]; None: all.
 
     Returns:
       Centres [K, ...].
 
     Example:
       >>> models = jnp.array([[2.0], [4.0]])
-      >>> centres(models, jnp.array([0, 0]), jnp.array([[9.0], [8.0]]), jnp.ones(2, bool)).tolist()
+      >>> centres(models, jnp.array([0, 0]), jnp.array([[9.0], [8.0]])).tolist()
       [[3.0], [8.0]]
     """
     clusters = jax.tree.leaves(before)[0].shape[0]
-    members = reported[None] * jax.nn.one_hot(assignment, clusters, axis=0)
+    members = jax.nn.one_hot(assignment, clusters, axis=0)
+    members = members if reported is None else reported[None] * members
     count = members.sum(axis=1)
     means = mix(members / jnp.maximum(count, 1)[:, None], stacked)
     return jax.tree.map(
@@ -246,15 +250,17 @@ def predecessors(
 
 
 @checked
-def together(assignment: Int[Array, "m"], reported: Bool[Array, "m"]) -> Float[Array, "m m"]:
+def together(
+    assignment: Int[Array, "m"], reported: Bool[Array, "m"] | None = None
+) -> Float[Array, "m m"]:
     """Mixing weights of the mean over those who reported in a client's cluster [M, M].
 
     Args:
       assignment: the cluster of each client [M].
-      reported: whose models count [M].
+      reported: whose models count [M]; None: all.
 
     Example:
-      >>> together(jnp.array([0, 0, 1]), jnp.ones(3, bool)).tolist()
+      >>> together(jnp.array([0, 0, 1])).tolist()
       [[0.5, 0.5, 0.0], [0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]
     """
     same = assignment[:, None] == assignment[None]

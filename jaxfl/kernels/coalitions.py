@@ -63,8 +63,8 @@ def find_coalitions(
     key: Key[Array, ""],
     divergence: Float[Array, "m m"],
     sizes: Shaped[Array, "m"],
-    ids: Int[Array, "m"],
     trade: Scalar,
+    ids: Int[Array, "m"] | None = None,
     *,
     coalitions: int,
     starts: int = 20,
@@ -80,21 +80,20 @@ def find_coalitions(
       key: of the orders.
       divergence: finite, not negative, with a zero diagonal [M, M] (receiver, sender).
       sizes: numbers of examples [M].
-      ids: of the clients [M], all different; the orders follow them.
       trade: see `error_bounds`.
+      ids: of the clients [M], all different; the orders follow them. None: their places.
       coalitions: K, their largest number.
       starts: how many searches.
 
     Example:
       >>> far = jnp.array([[0.0, 0.1, 0.9], [0.1, 0.0, 0.9], [0.9, 0.9, 0.0]])
       >>> sizes = jnp.array([100, 100, 100])
-      >>> result = find_coalitions(
-      ...     jax.random.key(0), far, sizes, jnp.arange(3), trade=5.0, coalitions=3
-      ... )
+      >>> result = find_coalitions(jax.random.key(0), far, sizes, trade=5.0, coalitions=3)
       >>> result.coalition.tolist()
       [0, 0, 1]
     """
     clients = divergence.shape[0]
+    places = jnp.arange(clients) if ids is None else ids
     slots = min(coalitions, clients)
     sizes = jnp.maximum(sizes.astype(jnp.result_type(sizes, float)), 1.0)
     shifts = divergence * sizes[None]
@@ -142,12 +141,12 @@ def find_coalitions(
         return place, error_bounds(place, divergence, sizes, trade).mean()
 
     def draw(key: Key[Array, ""]) -> Int[Array, "m"]:
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, ids)
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, places)
         return jnp.argsort(jax.vmap(jax.random.bits)(keys))
 
-    places, bounds = jax.vmap(search)(jax.vmap(draw)(jax.random.split(key, starts)))
+    divisions, bounds = jax.vmap(search)(jax.vmap(draw)(jax.random.split(key, starts)))
     best = jnp.argmin(bounds)
-    return Coalitions(in_order(places[best]), bounds[best])
+    return Coalitions(in_order(divisions[best]), bounds[best])
 
 
 @checked

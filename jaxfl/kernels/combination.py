@@ -14,7 +14,9 @@ MOST_STEPS = 1000
 
 @checked
 def combination_rows(
-    variances: Float[Array, "m"], means: Float[Array, "m f"], reported: Bool[Array, "m"]
+    variances: Float[Array, "m"],
+    means: Float[Array, "m f"],
+    reported: Bool[Array, "m"] | None = None,
 ) -> Float[Array, "m m"]:
     """Row i minimises sum_j V_j x_j^2 + |h_i - sum_j x_j h_j|^2 on the simplex.
 
@@ -28,17 +30,19 @@ def combination_rows(
       variances: V_j, of the estimates of the clients' feature means, 0 or more [M].
       means: h_j, flat [M, F].
       reported: the others get no weight [M]; where nobody has reported, rows are of the identity.
+        None: all.
 
     Returns:
       Row-stochastic [M, M].
 
     Example:
       >>> means = jnp.array([[0.0], [0.0], [9.0]])
-      >>> rows = combination_rows(jnp.ones(3), means, jnp.ones(3, bool))
+      >>> rows = combination_rows(jnp.ones(3), means)
       >>> rows[0].round(1).tolist()
       [0.5, 0.5, 0.0]
     """
     clients = variances.size
+    reported = jnp.ones(clients, bool) if reported is None else reported
     variances = jnp.where(reported, variances, 0.0)
     means = jnp.where(reported[:, None], means, 0.0)
     common = means.sum(axis=0) / jnp.maximum(reported.sum(), 1)

@@ -93,7 +93,7 @@ def symmetric_neighbourhood(adjacency: Shaped[Array, "s s"]) -> Float[Array, "s 
       [[0.5, 0.5], [0.5, 0.5]]
     """
     graph = jnp.asarray(adjacency, float)
-    return metropolis(graph, jnp.ones(graph.shape[0], bool))
+    return metropolis(graph)
 
 
 @checked

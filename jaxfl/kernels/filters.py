@@ -53,7 +53,7 @@ def dnc(
       [1.0, 1.0, 1.0, 0.0]
     """
     matrix = tree.wide(tree.ravel(stacked))
-    reported = everybody_if_nobody(reported, len(matrix))
+    reported = everybody_if_nobody(len(matrix), reported)
     places = jnp.arange(len(matrix)) if ids is None else ids
     count = reported.sum()
     malicious = (count - 1) // 2 if byzantine is None else byzantine
@@ -143,7 +143,7 @@ def fisher_mean(
       [2.0]
     """
     models = jax.tree.leaves(stacked)[0].shape[0]
-    counts = everybody_if_nobody(reported, models).astype(float)
+    counts = everybody_if_nobody(models, reported).astype(float)
     by_model = counts if weights is None else counts * weights
     by_model = jnp.where(by_model.sum() > 0, by_model, counts)
 

@@ -8,7 +8,9 @@ from jaxfl.core.options import checked
 
 @checked
 def metropolis(
-    graph: Float[Array, "m m"], reported: Bool[Array, "m"], own: float | Float[Array, ""] = 0.0
+    graph: Float[Array, "m m"],
+    reported: Bool[Array, "m"] | None = None,
+    own: float | Float[Array, ""] = 0.0,
 ) -> Float[Array, "m m"]:
     """Metropolis-Hastings weights: 1 / (1 + the larger degree) for each edge, the rest for oneself.
 
@@ -20,14 +22,14 @@ def metropolis(
     Args:
       graph: edges (receiver, sender), zeros and ones with a zero diagonal [M, M].
       reported: who takes part [M]; the others have the rows of the identity, and edges to them do
-        not count.
+        not count. None: all.
       own: at least this weight stays with the client, and the others share the rest as above.
 
     Returns:
       Row-stochastic [M, M].
 
     Example:
-      >>> metropolis(jnp.array([[0.0, 1.0], [1.0, 0.0]]), jnp.ones(2, bool)).tolist()
+      >>> metropolis(jnp.array([[0.0, 1.0], [1.0, 0.0]])).tolist()
       [[0.5, 0.5], [0.5, 0.5]]
     """
     edges = _edges(graph, reported)
@@ -38,20 +40,22 @@ def metropolis(
 
 @checked
 def column_stochastic(
-    graph: Float[Array, "m m"], reported: Bool[Array, "m"], own: float | Float[Array, ""] = 0.0
+    graph: Float[Array, "m m"],
+    reported: Bool[Array, "m"] | None = None,
+    own: float | Float[Array, ""] = 0.0,
 ) -> Float[Array, "m m"]:
     """Shares of push-sum: a client divides its model equally between itself and its receivers.
 
     Args:
       graph: edges (receiver, sender), zeros and ones with a zero diagonal [M, M].
-      reported: who takes part [M]; the others have the columns of the identity.
+      reported: who takes part [M]; the others have the columns of the identity. None: all.
       own: at least this share stays with the client.
 
     Returns:
       Columns sum to one [M, M] (receiver, sender).
 
     Example:
-      >>> column_stochastic(jnp.array([[0.0, 0.0], [1.0, 0.0]]), jnp.ones(2, bool)).tolist()
+      >>> column_stochastic(jnp.array([[0.0, 0.0], [1.0, 0.0]])).tolist()
       [[0.5, 0.0], [0.5, 1.0]]
     """
     edges = _edges(graph, reported)
@@ -59,5 +63,7 @@ def column_stochastic(
     return shares + jnp.diag(1 - shares.sum(axis=0))
 
 
-def _edges(graph: Float[Array, "m m"], reported: Bool[Array, "m"]) -> Float[Array, "m m"]:
+def _edges(graph: Float[Array, "m m"], reported: Bool[Array, "m"] | None) -> Float[Array, "m m"]:
+    if reported is None:
+        return graph
     return jnp.where(reported[:, None] & reported[None], graph, 0.0)

@@ -87,7 +87,7 @@ def learned_rows(
     parameters: GraphParameters,
     measures: Float[Array, "f m m"],
     sizes: Int[Array, "m"],
-    reported: Bool[Array, "m"],
+    reported: Bool[Array, "m"] | None = None,
     alpha: Scalar | None = None,
     soft: Scalar = 1.0,
 ) -> Float[Array, "m m"]:
@@ -100,7 +100,7 @@ def learned_rows(
       parameters: what is learned.
       measures: the similarities of `layer_similarities` [F, M, M].
       sizes: n, numbers of examples [M].
-      reported: whose models count [M]; the others have no weight.
+      reported: whose models count [M]; the others have no weight. None: all.
       alpha: at the start, positive. None: .08 M, as in pFedGraph's code.
       soft: of the derivative, see `project_smoothly`, in units of 1 / M, as large as a weight is on
         average.
@@ -111,10 +111,11 @@ def learned_rows(
     Example:
       >>> measures = jnp.eye(2)[None] * 9
       >>> three = GraphParameters(*map(jnp.float32, (0, 0, 1)), jnp.ones(1))
-      >>> learned_rows(three, measures, jnp.array([5, 5]), jnp.ones(2, bool)).tolist()
+      >>> learned_rows(three, measures, jnp.array([5, 5])).tolist()
       [[1.0, 0.0], [0.0, 1.0]]
     """
-    M = reported.size
+    M = sizes.size
+    reported = jnp.ones(M, bool) if reported is None else reported
     balance = 0.08 * M if alpha is None else alpha
     balance = balance * jnp.exp(jnp.clip(parameters.log_alpha, -WIDEST, WIDEST))
     share = size_weights(sizes * reported)

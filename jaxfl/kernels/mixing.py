@@ -79,15 +79,15 @@ def _check_columns(matrix: Array, x: Array) -> None:
 
 
 @checked
-def everybody_if_nobody(reported: Bool[Array, "m"] | None, clients: int) -> Bool[Array, "m"]:
+def everybody_if_nobody(clients: int, reported: Bool[Array, "m"] | None = None) -> Bool[Array, "m"]:
     """Whose models count [M], so that there is always one.
 
     Args:
-      reported: who reported [M]; None: all.
       clients: M.
+      reported: who reported [M]; None: all.
 
     Example:
-      >>> everybody_if_nobody(jnp.array([False, False]), 2).tolist()
+      >>> everybody_if_nobody(2, jnp.array([False, False])).tolist()
       [True, True]
     """
     if reported is None:
@@ -96,7 +96,9 @@ def everybody_if_nobody(reported: Bool[Array, "m"] | None, clients: int) -> Bool
 
 
 @checked
-def leave_out(weights: Float[Array, "r m"], reported: Bool[Array, "m"]) -> Float[Array, "r m"]:
+def leave_out(
+    weights: Float[Array, "r m"], reported: Bool[Array, "m"] | None = None
+) -> Float[Array, "r m"]:
     """The weights without the senders that did not report, each row rescaled to its former sum.
 
     A row whose weights are all on senders that did not report stays as it is: it mixes the models
@@ -104,12 +106,14 @@ def leave_out(weights: Float[Array, "r m"], reported: Bool[Array, "m"]) -> Float
 
     Args:
       weights: [R, M].
-      reported: whether the model of each sender counts [M].
+      reported: whether the model of each sender counts [M]; None: all do.
 
     Example:
       >>> leave_out(jnp.array([[0.25, 0.5, 0.25]]), jnp.array([True, False, True])).tolist()
       [[0.5, 0.0, 0.5]]
     """
+    if reported is None:
+        return weights
     reported_weights = jnp.where(reported[None], weights, 0.0)
     total = reported_weights.sum(axis=1, keepdims=True)
     rescaled = (
@@ -119,7 +123,9 @@ def leave_out(weights: Float[Array, "r m"], reported: Bool[Array, "m"]) -> Float
 
 
 @checked
-def isolate(weights: Float[Array, "m m"], reported: Bool[Array, "m"]) -> Float[Array, "m m"]:
+def isolate(
+    weights: Float[Array, "m m"], reported: Bool[Array, "m"] | None = None
+) -> Float[Array, "m m"]:
     """`leave_out`, and a client that did not report receives nothing from the others.
 
     Its row is that of the identity: it keeps the model that stands in its place, the one that it
@@ -127,17 +133,21 @@ def isolate(weights: Float[Array, "m m"], reported: Bool[Array, "m"]) -> Float[A
 
     Args:
       weights: [M, M].
-      reported: whether the model of each client counts [M].
+      reported: whether the model of each client counts [M]; None: all do.
 
     Example:
       >>> isolate(jnp.array([[0.5, 0.5], [0.5, 0.5]]), jnp.array([True, False])).tolist()
       [[1.0, 0.0], [0.0, 1.0]]
     """
+    if reported is None:
+        return weights
     return jnp.where(reported[:, None], leave_out(weights, reported), jnp.eye(reported.size))
 
 
 @checked
-def within(weights: Float[Array, "m m"], reported: Bool[Array, "m"]) -> Float[Array, "m m"]:
+def within(
+    weights: Float[Array, "m m"], reported: Bool[Array, "m"] | None = None
+) -> Float[Array, "m m"]:
     """The weights of some clients, a part of those of all, with rows that sum to one again.
 
     Senders that did not report are left out. A client that is left without senders keeps its own
@@ -145,16 +155,18 @@ def within(weights: Float[Array, "m m"], reported: Bool[Array, "m"]) -> Float[Ar
 
     Args:
       weights: not negative [M, M].
-      reported: whether the model of each client counts [M].
+      reported: whether the model of each client counts [M]; None: all do.
 
     Example:
-      >>> within(jnp.array([[0.2, 0.6], [0.0, 0.0]]), jnp.ones(2, bool)).tolist()
+      >>> within(jnp.array([[0.2, 0.6], [0.0, 0.0]])).tolist()
       [[0.25, 0.75], [0.0, 1.0]]
     """
+    M = len(weights)
+    reported = jnp.ones(M, bool) if reported is None else reported
     reported_weights = jnp.where(reported[None], weights, 0.0)
     total = reported_weights.sum(axis=1, keepdims=True)
     rows = reported_weights / jnp.where(total > 0, total, 1.0)
-    return jnp.where(total > 0, rows, jnp.eye(reported.size))
+    return jnp.where(total > 0, rows, jnp.eye(M))
 
 
 @checked

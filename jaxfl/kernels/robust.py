@@ -32,7 +32,7 @@ def trimmed_mean(stacked: Stack, trim: Scalar, reported: Bool[Array, "m"] | None
       >>> trimmed_mean(x, 0.25).tolist()
       [3.0]
     """
-    reported = everybody_if_nobody(reported, jax.tree.leaves(stacked)[0].shape[0])
+    reported = everybody_if_nobody(jax.tree.leaves(stacked)[0].shape[0], reported)
     count = reported.sum()
     cut = jnp.minimum(jnp.floor(trim * count + 1e-4), (count - 1) // 2)
     rank = jnp.arange(reported.size)
@@ -93,7 +93,7 @@ def krum(
       [0.0, 0.5, 0.5, 0.0]
     """
     distances = squared_differences(stacked)
-    reported = everybody_if_nobody(reported, len(distances))
+    reported = everybody_if_nobody(len(distances), reported)
     places = jnp.arange(len(distances)) if ids is None else ids
     count = reported.sum()
     most = jnp.maximum((count - 3) // 2, 0)
@@ -117,17 +117,19 @@ def _krum_scores(
 
 
 @checked
-def ranks(score: Float[Array, "m"], ids: Int[Array, "m"]) -> Int[Array, "m"]:
+def ranks(score: Float[Array, "m"], ids: Int[Array, "m"] | None = None) -> Int[Array, "m"]:
     """How many models go before each [M]: those with a smaller score.
 
     Args:
       score: [M].
-      ids: [M]; of scores that are equal up to rounding the smaller id goes first.
+      ids: [M]; of scores that are equal up to rounding the smaller id goes first. None: their
+        places.
 
     Example:
       >>> ranks(jnp.array([0.5, 0.1, 0.5]), jnp.array([7, 5, 3])).tolist()
       [2, 0, 1]
     """
+    ids = jnp.arange(len(score)) if ids is None else ids
     # [i, j]: j goes before i.
     ties = jnp.isclose(score[:, None], score[None], rtol=1e-5, atol=0)
     before = jnp.where(ties, ids[None] < ids[:, None], score[None] < score[:, None])
@@ -164,7 +166,7 @@ def bulyan(
       [2.0]
     """
     distances = squared_differences(stacked)
-    reported = everybody_if_nobody(reported, len(distances))
+    reported = everybody_if_nobody(len(distances), reported)
     places = jnp.arange(len(distances)) if ids is None else ids
     count = reported.sum()
     most = jnp.maximum((count - 3) // 4, 0)
@@ -223,7 +225,7 @@ def geometric_median(
       >>> geometric_median(jnp.array([[0.0], [2.0], [90.0]]), steps=100).round(2).tolist()
       [2.0]
     """
-    counts = everybody_if_nobody(reported, jax.tree.leaves(stacked)[0].shape[0]).astype(float)
+    counts = everybody_if_nobody(jax.tree.leaves(stacked)[0].shape[0], reported).astype(float)
     by_model = counts if weights is None else counts * weights
     by_model = jnp.where(by_model.sum() > 0, by_model, counts)
 

@@ -96,7 +96,7 @@ def collaboration_rows(
 
 @checked
 def alpha_for_groups(
-    similarity: Float[Array, "m m"], reported: Bool[Array, "m"], group: int
+    similarity: Float[Array, "m m"], group: int, reported: Bool[Array, "m"] | None = None
 ) -> Float[Array, ""]:
     """An alpha of the "code" form that tells groups of clients apart, for cohorts of any size.
 
@@ -108,15 +108,17 @@ def alpha_for_groups(
 
     Args:
       similarity: [M, M].
-      reported: whose similarities count [M].
       group: m, the size of the smallest group.
+      reported: whose similarities count [M]; None: all.
 
     Example:
       >>> s = jnp.kron(jnp.eye(3), jnp.ones((4, 4)))
-      >>> alpha_for_groups(s, jnp.ones(12, bool), 4).item()
+      >>> alpha_for_groups(s, 4).item()
       2.0
     """
-    counts = reported[:, None] & reported[None] & ~jnp.eye(reported.size, dtype=bool)
+    M = len(similarity)
+    reported = jnp.ones(M, bool) if reported is None else reported
+    counts = reported[:, None] & reported[None] & ~jnp.eye(M, dtype=bool)
     typical = jnp.nanmedian(jnp.where(counts, similarity, jnp.nan))
     typical = jnp.where(jnp.isnan(typical), 0.0, typical)
     # Where everyone is alike any alpha serves, but not 0.
@@ -124,7 +126,9 @@ def alpha_for_groups(
 
 
 @checked
-def measured_rows(first: Stack, second: Stack, reported: Bool[Array, "m"]) -> Float[Array, "m m"]:
+def measured_rows(
+    first: Stack, second: Stack, reported: Bool[Array, "m"] | None = None
+) -> Float[Array, "m m"]:
     """Rows of a collaboration graph from measured bias and variance, without a hyper-parameter.
 
     Client i wants the mixture sum_j w_j m_j that is nearest to the model that it would have with
@@ -147,6 +151,7 @@ def measured_rows(first: Stack, second: Stack, reported: Bool[Array, "m"]) -> Fl
       first: models a [M, ...].
       second: models c [M, ...].
       reported: whose models count [M]. The others have no weight in the rows of those who count.
+        None: all.
 
     Returns:
       Row-stochastic [M, M].
@@ -154,10 +159,11 @@ def measured_rows(first: Stack, second: Stack, reported: Bool[Array, "m"]) -> Fl
     Example:
       >>> first = jnp.array([[0.0, 2.0], [0.0, 2.0], [60.0, 1.0]])
       >>> second = jnp.array([[2.0, 0.0], [2.0, 0.0], [61.0, 3.0]])
-      >>> measured_rows(first, second, jnp.ones(3, bool)).round(2).tolist()
+      >>> measured_rows(first, second).round(2).tolist()
       [[0.5, 0.5, 0.0], [0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]
     """
-    M = reported.size
+    M = jax.tree.leaves(first)[0].shape[0]
+    reported = jnp.ones(M, bool) if reported is None else reported
     both = jax.tree.map(lambda a, c: jnp.concatenate([a, c]), first, second)
     # From differences: an enormous model takes no digits of the others.
     distances = squared_differences(both)

@@ -1,12 +1,26 @@
 """The record of a kernel and its claims; claims_graphs.py and claims_models.py list all kernels."""
 
+import importlib
+import inspect
+import pkgutil
 from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from jaxfl import kernels
+
 KEY = jax.random.key(0)
+
+
+def public_functions():
+    """Each public function of the files of `jaxfl.kernels`, with its full name."""
+    for module in pkgutil.iter_modules(kernels.__path__, "jaxfl.kernels."):
+        for name, member in vars(importlib.import_module(module.name)).items():
+            here = getattr(member, "__module__", None) == module.name
+            if here and not inspect.isclass(member) and not name.startswith("_"):
+                yield f"{module.name}.{name}", member
 
 
 class Clients(NamedTuple):

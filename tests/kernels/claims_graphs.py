@@ -104,7 +104,7 @@ def split_clusters(c):
 
 
 def kmeans(c):
-    return cluster.kmeans(KEY, c.models, c.ids, 2, restarts=4, iterations=20).averaging
+    return cluster.kmeans(KEY, c.models, 2, c.ids, restarts=4, iterations=20).averaging
 
 
 def centres(c):
@@ -148,7 +148,7 @@ def apart(c):  # divergences between 0 and 1 [M, M]
 
 
 def coalitions_of(c):
-    found = coalitions.find_coalitions(KEY, apart(c), c.sizes, c.ids, 5.0, coalitions=3, starts=4)
+    found = coalitions.find_coalitions(KEY, apart(c), c.sizes, 5.0, c.ids, coalitions=3, starts=4)
     return coalitions.coalition_weights(found.coalition, c.sizes)
 
 
@@ -418,7 +418,7 @@ TABLE = [
     Kernel("robust.ranks", lambda c: robust.ranks(c.models[:, 0], c.ids), "rows", "nonnegative"),
     Kernel(
         "mixing.everybody_if_nobody",
-        lambda c: mixing.everybody_if_nobody(c.reported, len(c.ids)),
+        lambda c: mixing.everybody_if_nobody(len(c.ids), c.reported),
         "rows",
         "nonnegative",
     ),
@@ -610,7 +610,7 @@ TABLE = [
     ),
     Kernel(
         "simplex.alpha_for_groups",
-        lambda c: alpha_for_groups(similarities(c.models, "cosine"), c.reported, 3),
+        lambda c: alpha_for_groups(similarities(c.models, "cosine"), 3, c.reported),
         "none",
         degree=0,
     ),

@@ -53,8 +53,7 @@ def as_sets(coalition):
 
 @functools.partial(jax.jit, static_argnames=("coalitions", "starts"))
 def search(key, divergence, sizes, trade, coalitions, starts=20):
-    ids = jnp.arange(sizes.size)
-    return find_coalitions(key, divergence, sizes, ids, trade, coalitions=coalitions, starts=starts)
+    return find_coalitions(key, divergence, sizes, trade, coalitions=coalitions, starts=starts)
 
 
 @pytest.mark.parametrize("clients", [1, 2, 4, 6])

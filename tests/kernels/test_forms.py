@@ -1,29 +1,19 @@
 """Kernels refuse what their hints do not say: lists, other numbers of axes, other numbers."""
 
-import importlib
 import inspect
-import pkgutil
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from claims import public_functions
 from jaxtyping import AbstractArray, Bool, Float, Int, Key
 
-from jaxfl import kernels
 from jaxfl.core.errors import InputError
 from jaxfl.core.shapes import Stack
 from jaxfl.kernels.mixing import mix
 from jaxfl.kernels.projection import project_rows
 from jaxfl.kernels.similarity import cosine
-
-
-def public_functions():
-    for module in pkgutil.iter_modules(kernels.__path__, "jaxfl.kernels."):
-        for name, member in vars(importlib.import_module(module.name)).items():
-            here = getattr(member, "__module__", None) == module.name
-            if here and not inspect.isclass(member) and not name.startswith("_"):
-                yield f"{module.name}.{name}", member
 
 
 def refusal(function, argument, value):

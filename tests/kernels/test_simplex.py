@@ -25,7 +25,7 @@ def test_an_alpha_for_groups_tells_groups_of_any_share_of_the_cohort_apart(
     p = np.full(clients, 1 / clients)
     # The smallest group of the docstring, solved for `size`, rounded down.
     smallest = max(int(size * (within - between) / (1 - between)), 1)
-    alpha = alpha_for_groups(jnp.asarray(cosines), jnp.ones(clients, bool), smallest)
+    alpha = alpha_for_groups(jnp.asarray(cosines), smallest)
     rows = np.asarray(collaboration_rows(jnp.asarray(cosines), jnp.asarray(p), alpha, "code"))
     assert rows[~same].max() < 1e-6
     assert rows[same].min() > 0
@@ -38,7 +38,7 @@ def test_an_alpha_for_groups_tells_groups_of_any_share_of_the_cohort_apart(
 def test_an_alpha_for_groups_mixes_all_clients_where_there_are_no_groups(clients):
     cosines = jnp.full((clients, clients), 0.3).at[jnp.diag_indices(clients)].set(1.0)
     p = jnp.full(clients, 1 / clients)
-    alpha = alpha_for_groups(cosines, jnp.ones(clients, bool), 5)
+    alpha = alpha_for_groups(cosines, 5)
     rows = np.asarray(collaboration_rows(cosines, p, alpha, "code"))
     others = rows[0, 1:]
     np.testing.assert_allclose(others, others[0], rtol=1e-4)
@@ -59,8 +59,8 @@ def test_an_alpha_for_groups_ignores_clients_that_have_not_reported():
     reported = np.isin(np.arange(9), there)
     few = similarity[np.ix_(there, there)]
     similarity[:, ~reported] = -1e30
-    found = alpha_for_groups(jnp.asarray(similarity), jnp.asarray(reported), 2)
-    assert found == alpha_for_groups(jnp.asarray(few), jnp.ones(4, bool), 2)
+    found = alpha_for_groups(jnp.asarray(similarity), 2, jnp.asarray(reported))
+    assert found == alpha_for_groups(jnp.asarray(few), 2)
 
 
 def test_caps_are_refused_where_no_program_is_solved():
