@@ -4,7 +4,7 @@ What a client computes is not here: alignment, contrastive, gaussian, neighbours
 coupling, fomo and gossip, which are arithmetic on a few numbers for each pair of clients, nor
 hypernet and server, which are a product and an optimiser of other libraries. coalitions,
 combination, merit and reversible, which take no models, and learned have no benchmark. sketch and
-sparse are in `sparse_step.py`.
+sparse are in `sparse_step.py`. attention and the newer robust rules have files of their own.
 """
 
 import functools
@@ -17,7 +17,7 @@ import numpy as np
 from scipy.spatial import distance
 from sklearn.metrics import pairwise
 
-from benchmarks.kernels import peers
+from benchmarks.kernels import filters, peers
 from benchmarks.kernels.attention import attention_kernels
 from benchmarks.kernels.inputs import Kernel, Peer, models, rows, stochastic, symmetric, with_cells
 from jaxfl.algorithms.steps import admm
@@ -197,6 +197,7 @@ OF_MODELS = {
         lambda m, d: 5 * m * d,
         {"NumPy": Peer(peers.admm_step)},
     ),
+    **filters.OF_MODELS,
 }
 
 # pFedGraph's server step is measured at all sizes.
@@ -265,5 +266,6 @@ OF_PAIRS = {
         _square,
         {"NumPy": Peer(lambda x: peers.heuristic(x.copy()))},
     ),
+    **filters.OF_PAIRS,
 }
 KERNELS = OF_MODELS | OF_PAIRS

@@ -68,6 +68,82 @@ def clip_updates(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     return before + updates * np.minimum(1, np.median(norms) / norms)[:, None]
 
 
+def geometric_median(x: np.ndarray, steps: int) -> np.ndarray:
+    """Weiszfeld's algorithm from the mean [D]."""
+    centre = x.mean(axis=0)
+    for _ in range(steps):
+        nearness = 1 / np.linalg.norm(x - centre, axis=1)
+        centre = nearness @ x / nearness.sum()
+    return centre
+
+
+def bulyan(x: np.ndarray) -> np.ndarray:
+    """Bulyan with as many malicious clients as the rule allows [D]."""
+    malicious = (len(x) - 3) // 4
+    apart = distance.cdist(x, x, "sqeuclidean")
+    left = list(range(len(x)))
+    for _ in range(len(x) - 2 * malicious):
+        # Krum of those that are left; the distance to oneself is the first of a row.
+        near = np.sort(apart[np.ix_(left, left)], axis=1)
+        score = near[:, 1 : max(len(left) - malicious - 2, 1) + 1].sum(axis=1)
+        left.pop(int(score.argmin()))
+    chosen = np.delete(x, left, axis=0)
+    away = np.abs(chosen - np.median(chosen, axis=0))
+    kept = np.argpartition(away, len(chosen) - 2 * malicious - 1, axis=0)
+    return np.take_along_axis(chosen, kept[: len(chosen) - 2 * malicious], axis=0).mean(axis=0)
+
+
+def dnc(x: np.ndarray) -> np.ndarray:
+    """DnC of all coordinates, by a singular value decomposition [M]."""
+    outliers = (len(x) - 1) // 2
+    centred = x - x.mean(axis=0)
+    direction = np.linalg.svd(centred, full_matrices=False)[2][0]
+    kept = np.argsort((centred @ direction) ** 2)[: len(x) - outliers]
+    weights = np.zeros(len(x), x.dtype)
+    weights[kept] = 1 / len(kept)
+    return weights
+
+
+def fltrust(updates: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """FLTrust's update [D]."""
+    lengths = np.linalg.norm(updates, axis=1)
+    length = np.linalg.norm(reference)
+    trust = np.maximum(updates @ reference / (lengths * length), 0)
+    return (trust * length / lengths) @ updates / trust.sum()
+
+
+def fisher_mean(x: np.ndarray, fisher: np.ndarray) -> np.ndarray:
+    """The mean of models by their Fisher information [D]."""
+    return np.average(x, axis=0, weights=fisher)
+
+
+def linear_cka(features: np.ndarray) -> np.ndarray:
+    """Linear CKA of all pairs, from centred matrices of inner products [M, M]."""
+    products = []
+    for x in features:
+        kernel = x @ x.T
+        kernel = kernel - kernel.mean(axis=0) - kernel.mean(axis=1, keepdims=True) + kernel.mean()
+        products.append(kernel.ravel() / np.linalg.norm(kernel))
+    rows = np.stack(products)
+    return rows @ rows.T
+
+
+def sinkhorn_distances(
+    histograms: np.ndarray, cost: np.ndarray, regularisation: float, steps: int
+) -> np.ndarray:
+    """Cuturi's Algorithm 1, from each distribution to all at once [M, M]."""
+    kernel = np.exp(-cost / regularisation)
+    target = histograms.T
+    rows = []
+    for source in histograms:
+        v = np.ones_like(target)
+        for _ in range(steps):
+            u = source[:, None] / (kernel @ v)
+            v = target / (kernel.T @ u)
+        rows.append((u * ((kernel * cost) @ v)).sum(axis=0))
+    return np.stack(rows)
+
+
 def layer_norm(x: np.ndarray) -> np.ndarray:
     """Each row with mean 0 and variance 1 [M, D]."""
     return (x - x.mean(axis=1, keepdims=True)) / x.std(axis=1, keepdims=True)

@@ -144,8 +144,8 @@ def test_models_that_differ_by_rounding_are_one():
     found = cluster(
         jax.random.key(0),
         jnp.asarray(np.where(rng.random(x.shape) < 0.5, x, up)),
-        jnp.arange(20),
         4,
+        jnp.arange(20),
     )
     assert found.assignment.tolist() == [0, 1] * 10
 
