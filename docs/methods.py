@@ -125,7 +125,7 @@ FAMILIES = (
     Family(
         "Decentralized",
         "what it and its neighbours agree on, without one server",
-        ("gossip", "push_sum", "gfed"),
+        ("gossip", "epidemic", "push_sum", "gfed"),
     ),
     Family("Late clients", "the model of all, whoever was late", ("fedasync", "fedbuff")),
     Family(

@@ -15,6 +15,7 @@ from jaxfl.algorithms.cfl import cfl
 from jaxfl.algorithms.cobo import cobo
 from jaxfl.algorithms.ditto import ditto
 from jaxfl.algorithms.dpfl import dpfl
+from jaxfl.algorithms.epidemic import epidemic
 from jaxfl.algorithms.fedadam import fedadam
 from jaxfl.algorithms.fedaghn import fedaghn
 from jaxfl.algorithms.fedah import fedah
@@ -86,6 +87,7 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         cobo,
         ditto,
         dpfl,
+        epidemic,
         fedadam,
         fedaghn,
         fedah,

@@ -14,7 +14,8 @@ those that one method alone needs are in their files:
 - weights of a graph: `collaboration_rows`, `alpha_for_groups`, `measured_rows`, `fill_rows`,
   `project_rows`, `project_capped_rows`, `attentive`, `heuristic`, `graph_rows`, `contraction`,
   `fomo_weights`, `head_weights`, `pull_rows`, `combination_rows`, `metropolis`,
-  `column_stochastic`, `reversible_rows`, `transport_plan`, `find_coalitions`,
+  `column_stochastic`, `random_receivers`, `least_similar`, `neighbour_mean`,
+  `reversible_rows`, `transport_plan`, `find_coalitions`,
   `coalition_weights`, `size_weights`, `positive_rows`, `top_edges`, `keep_largest`,
   `sparse_rows`, `dense_rows`
 - mixing by weights: `mix`, `leave_out`, `isolate`, `within`, `keep_own`, `keep_part`,
@@ -63,7 +64,13 @@ from jaxfl.kernels.coalitions import coalition_weights, find_coalitions
 from jaxfl.kernels.combination import combination_rows
 from jaxfl.kernels.filters import dnc, fisher_mean, fltrust, linear_cka
 from jaxfl.kernels.fomo import fomo_weights
-from jaxfl.kernels.gossip import column_stochastic, metropolis
+from jaxfl.kernels.gossip import (
+    column_stochastic,
+    least_similar,
+    metropolis,
+    neighbour_mean,
+    random_receivers,
+)
 from jaxfl.kernels.merit import head_weights, pull_rows
 from jaxfl.kernels.mixing import (
     everybody_if_nobody,
@@ -163,6 +170,7 @@ __all__ = [
     "krum",
     "label_similarity",
     "learned",
+    "least_similar",
     "leave_out",
     "linear_cka",
     "measured_rows",
@@ -176,6 +184,7 @@ __all__ = [
     "mix_rows",
     "mixing",
     "nearest",
+    "neighbour_mean",
     "neighbours",
     "optimizer_step",
     "positive_rows",
@@ -186,6 +195,7 @@ __all__ = [
     "projection",
     "propagate",
     "pull_rows",
+    "random_receivers",
     "reversible",
     "reversible_rows",
     "robust",

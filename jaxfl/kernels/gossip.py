@@ -1,9 +1,12 @@
 """Weights of clients that exchange models with their neighbours on a given graph."""
 
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from jaxfl.core.options import checked
+from jaxfl.core.streams import client_keys
 
 
 @checked
@@ -61,6 +64,95 @@ def column_stochastic(
     edges = _edges(graph, reported)
     shares = (1 - own) * edges / (1 + edges.sum(axis=0)[None])
     return shares + jnp.diag(1 - shares.sum(axis=0))
+
+
+@checked
+def random_receivers(
+    key: Key[Array, ""],
+    ids: Int[Array, "m"],
+    reported: Bool[Array, "m"] | None = None,
+    *,
+    degree: int,
+) -> Float[Array, "m m"]:
+    """A graph in which each client sends to so many others, drawn uniformly.
+
+    Epidemic Learning, EL-Local (de Vos et al., NeurIPS 2023, https://arxiv.org/abs/2310.01972,
+    Algorithm 2): how many models a client receives is random.
+
+    Args:
+      key: of the draw.
+      ids: of the clients [M]; a draw depends on them and not on the order of the clients.
+      reported: who takes part [M]; the others have no edges. None: all.
+      degree: receivers of each client; all others if there are fewer.
+
+    Returns:
+      Edges (receiver, sender), zeros and ones with a zero diagonal [M, M].
+
+    Example:
+      >>> edges = random_receivers(jax.random.key(0), jnp.arange(5), degree=2)
+      >>> edges.sum(axis=0).tolist()
+      [2.0, 2.0, 2.0, 2.0, 2.0]
+    """
+    present = jnp.ones(ids.size, bool) if reported is None else reported
+    # A number for each sender and receiver [M, M].
+    pairs = jax.vmap(client_keys, (0, None))(client_keys(key, ids), ids)
+    scores = jax.vmap(jax.vmap(jax.random.uniform))(pairs)
+    return _largest(scores, present, degree).T
+
+
+@checked
+def least_similar(
+    similarities: Float[Array, "m m"], reported: Bool[Array, "m"] | None = None, *, degree: int
+) -> Float[Array, "m m"]:
+    """A graph in which each client hears the so many others that are least similar to it.
+
+    Every client receives equally many models. Of equal similarities those of the clients that come
+    first count.
+
+    Args:
+      similarities: (receiver, sender), larger for models that are more alike [M, M].
+      reported: who takes part [M]; the others have no edges. None: all.
+      degree: senders of each client; all others if there are fewer.
+
+    Returns:
+      Edges (receiver, sender), zeros and ones with a zero diagonal [M, M].
+
+    Example:
+      >>> cosines = jnp.array([[1.0, 0.9, -0.5], [0.9, 1.0, 0.2], [-0.5, 0.2, 1.0]])
+      >>> least_similar(cosines, degree=1).tolist()
+      [[0.0, 0.0, 1.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
+    """
+    present = jnp.ones(len(similarities), bool) if reported is None else reported
+    return _largest(-similarities, present, degree)
+
+
+@checked
+def neighbour_mean(graph: Float[Array, "m m"]) -> Float[Array, "m m"]:
+    """Weights of a client that takes the plain mean of its own model and those it received.
+
+    Args:
+      graph: edges (receiver, sender), zeros and ones with a zero diagonal [M, M].
+
+    Returns:
+      Row-stochastic [M, M]; a client that received none keeps its own.
+
+    Example:
+      >>> neighbour_mean(jnp.array([[0.0, 1.0], [0.0, 0.0]])).tolist()
+      [[0.5, 0.5], [0.0, 1.0]]
+    """
+    own = jnp.eye(len(graph))
+    return (graph + own) / (1 + graph.sum(axis=1))[:, None]
+
+
+def _largest(
+    scores: Float[Array, "m m"], reported: Bool[Array, "m"], degree: int
+) -> Float[Array, "m m"]:
+    """The so many largest scores of others in each row, as zeros and ones [M, M]."""
+    clients = reported.size
+    others = reported[:, None] & reported[None] & ~jnp.eye(clients, dtype=bool)
+    _, columns = lax.top_k(jnp.where(others, scores, -jnp.inf), min(degree, clients))
+    chosen = jnp.zeros((clients, clients), bool).at[jnp.arange(clients)[:, None], columns].set(True)
+    return (chosen & others).astype(jnp.float32)
 
 
 def _edges(graph: Float[Array, "m m"], reported: Bool[Array, "m"] | None) -> Float[Array, "m m"]:

@@ -295,6 +295,18 @@ TABLE = [
         "pairs",
         "simplex",
     ),
+    Kernel(
+        "gossip.random_receivers",
+        lambda c: gossip.random_receivers(KEY, c.ids, c.reported, degree=2),
+        "pairs",
+    ),
+    Kernel(
+        "gossip.least_similar",
+        # Without ties, so that nothing depends on the order.
+        lambda c: gossip.least_similar(ranked(c), c.reported, degree=2),
+        "pairs",
+    ),
+    Kernel("gossip.neighbour_mean", lambda c: gossip.neighbour_mean(linked(c)), "pairs", "simplex"),
     Kernel("learned.initial_parameters", lambda c: learned.initial_parameters(2)[3], "none"),
     Kernel(
         "learned.layer_similarities",

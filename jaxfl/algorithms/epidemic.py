@@ -1,0 +1,95 @@
+"""Epidemic Learning and Morph: clients exchange models with others that change in each round."""
+
+from typing import Annotated, Literal
+
+from jaxfl.algorithms.steps.client import deploy_memory, init_own, take_offered, train_and_send
+from jaxfl.algorithms.steps.composition import compose
+from jaxfl.core.facts import method
+from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Uploads, Wire
+from jaxfl.core.options import COUNT
+from jaxfl.core.papers import Paper
+from jaxfl.core.streams import stream
+from jaxfl.core.types import Algorithm, Cohort, Params, PRNGKey, Task
+from jaxfl.kernels.gossip import least_similar, neighbour_mean, random_receivers
+from jaxfl.kernels.mixing import mix
+from jaxfl.kernels.similarity import cosine
+from jaxfl.training.objectives import data_loss
+
+
+@method(
+    title="Epidemic Learning",
+    paper=Paper(
+        authors="de Vos, Martijn and Farhadkhani, Sadegh and Guerraoui, Rachid and Kermarrec, "
+        "Anne-Marie and Pires, Rafael and Sharma, Rishi",
+        title="Epidemic Learning: Boosting Decentralized Learning with Randomized Communication",
+        venue="NeurIPS",
+        year=2023,
+        link="https://arxiv.org/abs/2310.01972",
+    ),
+    place="Algorithm 1 and 2 (EL-Local)",
+    personal="the whole model",
+    sends="its model, to some others",
+    defaults="ours",
+    offers_mixture=True,
+    starts_from_server=False,
+    tells_gap=True,
+    separating={"degree": 1},
+    turn_first="degree: lower it where clients differ, raise it where they are alike",
+)
+def epidemic(
+    task: Task,
+    *,
+    peers: Literal["random", "dissimilar"] = "random",
+    degree: Annotated[int, COUNT] = 2,
+) -> Algorithm:
+    """Each client trains its own model and takes the mean with those of others, who change.
+
+    In each round the others are chosen anew. With "random" peers each client sends its model to
+    `degree` others that it draws uniformly, and a client receives a random number of models. With
+    "dissimilar" peers each client receives the `degree` models whose cosine with its own is
+    smallest, as with Morph (Cox, Ioannou and Decouchant, 2026, https://arxiv.org/abs/2602.03383),
+    so that it hears of data that it lacks.
+
+    What is sent and received is counted for each model.
+
+    State: memory = the client's model. Evaluations tell the `spectral_gap` of the last round's
+    weights (`jaxfl.graphs.measures`).
+
+    Args:
+      task: the model and its training.
+      peers: how clients choose from whom they learn.
+      degree: to how many others a client sends ("random"), or from how many it receives
+        ("dissimilar").
+
+    Differs: neighbours take the mean after a round of many local steps, where an iteration of the
+    paper has one. Morph's clients learn of others and of their models by gossip; here they know the
+    models of the whole cohort, and what they ask to learn it is not counted.
+
+    Example:
+      >>> _, info = one_round(epidemic(task, degree=1))
+      >>> (info.weights > 0).sum(axis=0).tolist()  # each keeps a share of its own, and sends to one
+      [2, 2, 2, 2]
+    """
+    fit = task.trainer(data_loss(task.problem))
+
+    def client(
+        key: PRNGKey, memory: Params, down: Down, cohort: Cohort
+    ) -> tuple[Params, Up, Report]:
+        return train_and_send(fit, key, memory, None, cohort)
+
+    def network_step(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        if peers == "random":
+            draw = stream(key, "server")
+            edges = random_receivers(draw, uploads.ids, uploads.reported, degree=degree)
+        else:
+            edges = least_similar(cosine(uploads.received), uploads.reported, degree=degree)
+        weights = neighbour_mean(edges)
+        return Outcome(
+            state,
+            Down(each=mix(weights, uploads.received)),
+            weights,
+            copies=(edges.sum(axis=0).astype(int), edges.sum(axis=1).astype(int)),
+        )
+
+    exchanges = (Exchange(client, network_step), Exchange(take_offered(task)))
+    return compose(task, Wire(init_own(task.problem), exchanges, deploy_memory))
