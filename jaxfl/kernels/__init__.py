@@ -20,8 +20,9 @@ those that one method alone needs are in their files:
 - mixing by weights: `mix`, `leave_out`, `isolate`, `within`, `keep_own`, `keep_part`,
   `everybody_if_nobody`, `mix_rows`, `mix_products`
 - clusters: `kmeans`, `nearest`, `centres`, `predecessors`, `together`, `split_clusters`
-- robust and other aggregates: `median`, `trimmed_mean`, `geometric_median`, `krum`, `bulyan`,
-  `clip_updates`, `foolsgold`, `dnc`, `fltrust`, `fisher_mean`, `optimizer_step`
+- robust and other aggregates: `median`, `trimmed_mean`, `geometric_median`,
+  `geometric_median_weights`, `krum`, `bulyan`, `clip_updates`, `foolsgold`, `dnc`, `fltrust`,
+  `fisher_mean`, `optimizer_step`
 """
 
 from jaxfl.kernels import (
@@ -85,6 +86,7 @@ from jaxfl.kernels.robust import (
     clip_updates,
     foolsgold,
     geometric_median,
+    geometric_median_weights,
     krum,
     median,
     trimmed_mean,
@@ -147,6 +149,7 @@ __all__ = [
     "foolsgold",
     "gaussian",
     "geometric_median",
+    "geometric_median_weights",
     "gossip",
     "gram",
     "graph_rows",
