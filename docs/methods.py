@@ -205,7 +205,8 @@ def tables(names: Collection[str]) -> str:
 
 
 TABLE = (
-    "| method | paper | personal | a client sends | needs | up, down | gradients | whose defaults |",
+    "| method | paper | personal | a client sends | needs | up, down | gradients "
+    "| whose defaults |",
     "|---|---|---|---|---|---:|---:|---|",
 )
 
@@ -219,9 +220,10 @@ def row(name: str) -> str:
     facts = facts_of(ALGORITHMS[name])
     title = f"[{facts.title}]({facts.link})" if facts.link else facts.title
     year = f", {facts.publication.year}" if facts.publication else ""
+    up, down = traffic_of(name)
     return (
         f"| [`{name}`](#{name}) | {title}{year} | {facts.personal or 'nothing'} | "
-        f"{facts.sends or 'nothing'} | {needs(name)} | {', '.join(traffic_of(name))} | "
+        f"{facts.sends or 'nothing'} | {needs(name)} | {up if up == '-' else f'{up}, {down}'} | "
         f"{gradients_of(name)} | {facts.defaults or '-'} |"
     )
 

@@ -109,7 +109,8 @@ def check_told(factory: AlgorithmFactory) -> None:
         down = jax.eval_shape(wire.download, known)
         client = wire.exchanges[0].client
         _, ups, _ = jax.eval_shape(client, jax.random.key(0), memory, down, cohort)
-        sent = sum(floats(up._replace(floats=None), C) for up in ups_of(ups))
+        told = () if ups is None else ups_of(ups)
+        sent = sum(floats(up._replace(floats=None), C) for up in told)
         require(
             (sent > 0) == (facts.sends != ""),
             f"a client sends {sent} floats in a round, and @method has sends={facts.sends!r}",
