@@ -23,6 +23,9 @@ from jaxfl.core.facts import facts_of
 from jaxfl.core.options import describe, options_of
 from jaxfl.core.types import Dataset, Task
 
+# Its first table has the number of gradients of each method.
+BASELINES = Path(__file__).with_name("baselines.md")
+
 HEAD = """# The methods
 
 The {count} methods stand here by family, which is what a client gets and how. Start with `local`,
@@ -41,9 +44,11 @@ The columns of the tables below:
 - *a client sends*: what a client uploads in each round
 - *needs*: "head": a model whose last layers have a name; "features": a model that gives the input
   of its head; "labels": classification; "validation": validation data with the default options
-- *up* and *down*: what a client sends and gets in a round in units of its model, counted in the
+- *up, down*: what a client sends and gets in a round in units of its model, counted in the
   method's messages (default options; an MLP on digits, ten clients); "1 each" goes to each
   neighbour
+- *gradients*: how many gradients a client computes in a round, in units of FedAvg's, which are one
+  for each local step; as measured with 200 local steps ([all methods compared](baselines.md))
 - *whose defaults*: where the defaults of the options come from; "pFedGraph's tables" are those of
   its authors' comparison (2023), with "-" there is nothing to choose
 """
@@ -131,7 +136,7 @@ FAMILIES = (
     Family(
         "Robust",
         "one global model in spite of malicious clients",
-        ("median", "trimmed_mean", "krum", "multi_krum", "norm_clipping"),
+        ("median", "trimmed_mean", "geometric_median", "krum", "multi_krum", "norm_clipping"),
     ),
 )
 OTHERS = "Not in a family yet"
@@ -200,7 +205,8 @@ def tables(names: Collection[str]) -> str:
 
 
 TABLE = (
-    "| method | paper | personal | a client sends | needs | up | down | whose defaults |",
+    "| method | paper | personal | a client sends | needs | up, down | gradients "
+    "| whose defaults |",
     "|---|---|---|---|---|---:|---:|---|",
 )
 
@@ -214,10 +220,11 @@ def row(name: str) -> str:
     facts = facts_of(ALGORITHMS[name])
     title = f"[{facts.title}]({facts.link})" if facts.link else facts.title
     year = f", {facts.publication.year}" if facts.publication else ""
+    up, down = traffic_of(name)
     return (
         f"| [`{name}`](#{name}) | {title}{year} | {facts.personal or 'nothing'} | "
-        f"{facts.sends or 'nothing'} | {needs(name)} | {' | '.join(traffic_of(name))} | "
-        f"{facts.defaults or '-'} |"
+        f"{facts.sends or 'nothing'} | {needs(name)} | {up if up == '-' else f'{up}, {down}'} | "
+        f"{gradients_of(name)} | {facts.defaults or '-'} |"
     )
 
 
@@ -244,6 +251,25 @@ def traffic_of(name: str) -> tuple[str, str]:
     each = " each" if to_neighbours else ""
     sent, got = (f"{floats / size:.2f}".rstrip("0").rstrip(".") for floats in (up, down))
     return sent + each, got + each
+
+
+@functools.cache
+def measured_gradients() -> dict[str, float]:
+    """Gradients that clients compute by method, from the first table of docs/baselines.md."""
+    _, _, table = BASELINES.read_text().partition("| algorithm |")
+    lines = [line.strip("| ").split(" | ") for line in table.split("\n\n")[0].splitlines()[2:]]
+    thousands = {"k": 1e3, "M": 1e6}
+    return {
+        line[0]: float(line[-1].rstrip("kM")) * thousands.get(line[-1][-1], 1.0) for line in lines
+    }
+
+
+def gradients_of(name: str) -> str:
+    """How many gradients a client computes, in units of FedAvg's; "-" if it is not measured."""
+    found = measured_gradients()
+    if name not in found:
+        return "-"
+    return f"{found[name] / found['fedavg']:.2f}".rstrip("0").rstrip(".")
 
 
 def section(name: str) -> str:
@@ -281,7 +307,6 @@ def named(text: str) -> list[str]:
 
 # What follows is for the built documentation: docs/conf.py calls `index` and `write_pages`.
 
-BASELINES = Path(__file__).with_name("baselines.md")
 GRAPHS = Path(__file__).parent / "images" / "methods"  # of `python docs/graphs.py`
 
 
@@ -334,6 +359,7 @@ def method_page(name: str) -> str:
         f"| family | [{family_of(name)}](../methods.md) |",
         f"| needs | {needs(name)} |",
         f"| floats up, down | {' and '.join(traffic_of(name))} times its model, by its messages |",
+        f"| gradients | {gradients_of(name)} times FedAvg's, as measured below |",
         f"| defaults of the options | {facts.defaults or 'there is nothing to choose'} |",
     ]
     if facts.publication:

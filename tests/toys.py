@@ -32,7 +32,9 @@ from jaxfl.testing.runs import make_evaluate as make_evaluate
 from jaxfl.testing.runs import pick as pick
 from jaxfl.testing.runs import predictors as predictors
 from jaxfl.testing.runs import run_key as run_key
+from jaxfl.testing.tasks import Normed as Normed
 from jaxfl.testing.tasks import linear as linear
+from jaxfl.testing.tasks import normed as normed
 from jaxfl.testing.tasks import shallow as shallow
 from jaxfl.training.gradients import full_gradient, full_loss
 from jaxfl.training.trainer import trainer
@@ -44,34 +46,6 @@ SHIPPED = (
     if "xla_cpu_use_fusion" in os.environ.get("XLA_FLAGS", "")
     else None
 )
-
-
-class Normed(nn.Module):
-    """A layer, its outputs normalised over the batch, dropout, and a layer.
-
-    The first layer has no bias: normalisation would take it away, and leave its gradient to
-    rounding errors.
-    """
-
-    head = "Dense_1"
-
-    @nn.compact
-    def __call__(self, x, train: bool = False, *, until_head: bool = False):
-        x = nn.BatchNorm(use_running_average=not train, momentum=0.8)(
-            nn.Dense(8, use_bias=False)(x)
-        )
-        x = nn.Dropout(0.1, deterministic=not train)(nn.relu(x))
-        return x if until_head else nn.Dense(2)(x)
-
-    def features(self, x):
-        return self(x, until_head=True)
-
-
-@functools.cache
-def normed(**options):
-    """As `shallow`, with batch normalisation and dropout."""
-    options = {"steps": 5, "batch_size": 8, "optimizer": jaxfl.sgd(0.1)} | options
-    return jaxfl.classification(Normed(), jnp.zeros(8), **options)
 
 
 class Marked(nn.Module):

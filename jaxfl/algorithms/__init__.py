@@ -43,6 +43,7 @@ from jaxfl.algorithms.fedrep import fedrep
 from jaxfl.algorithms.fedrod import fedrod
 from jaxfl.algorithms.fedsem import fedsem
 from jaxfl.algorithms.fedyogi import fedyogi
+from jaxfl.algorithms.geometric_median import geometric_median
 from jaxfl.algorithms.gfed import gfed
 from jaxfl.algorithms.gfedmtl import gfedmtl
 from jaxfl.algorithms.gossip import gossip
@@ -113,6 +114,7 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         fedrod,
         fedsem,
         fedyogi,
+        geometric_median,
         gfed,
         gfedmtl,
         gossip,

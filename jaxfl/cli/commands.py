@@ -41,13 +41,15 @@ from jaxfl.experiment.config import (
     preset,
 )
 from jaxfl.experiment.config.hints import check_fields
+from jaxfl.experiment.session.by_client import ALONE, client_answers
+from jaxfl.experiment.session.client_tables import client_sections
 from jaxfl.experiment.session.run import to_resume
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.files import read_arrays
 from jaxfl.experiment.store.finished import load_finished
 from jaxfl.experiment.store.records import RunRecord, Runs
 from jaxfl.experiment.studies.compare import comparison_to_resume, run_directories
-from jaxfl.experiment.tables.formats import print_scores
+from jaxfl.experiment.tables.formats import print_scores, print_sections
 from jaxfl.experiment.tables.scores import alone_name, alone_value
 from jaxfl.experiment.trackers import Tracking, each_of
 from jaxfl.simulation import processes, scoring
@@ -186,6 +188,8 @@ def show_comparison(
     directories = run_directories(configs, out)
     locations = {config.name: (config.algorithm, directories[config.name]) for config in configs}
     show_protocol(command, locations, console)
+    if command.preset and preset(command.preset).by_client:
+        show_clients(out, console)
     if command.preset == DEMONSTRATION:
         console.print(
             f"This is the demonstration (--preset {DEMONSTRATION}). With --dataset or another "
@@ -194,6 +198,21 @@ def show_comparison(
             highlight=False,
         )
     console.print(f"written to {out}", markup=False, highlight=False)
+
+
+def show_clients(out: Path, console: Console) -> None:
+    """Prints what each client gains, as `jaxfl report --clients` does, where there is a `local`.
+
+    Args:
+      out: the directory of a comparison.
+      console: where to print.
+    """
+    if not processes.is_main_process():
+        return
+    runs = load_finished([out])
+    if any(run.summary["algorithm"] == ALONE for run in runs.values()):
+        tables = [table for one in client_answers(runs) for table in client_sections(one)]
+        print_sections(tables, console)
 
 
 def show_protocol(

@@ -27,6 +27,7 @@ VENUES = {
     "CVPR": ("IEEE/CVF Conference on Computer Vision and Pattern Recognition", "booktitle"),
     "ICLR": ("International Conference on Learning Representations", "booktitle"),
     "ICML": ("International Conference on Machine Learning", "booktitle"),
+    "IEEE TSP": ("IEEE Transactions on Signal Processing", "journal"),
     "IEEE TNNLS": ("IEEE Transactions on Neural Networks and Learning Systems", "journal"),
     "IJCAI": ("International Joint Conference on Artificial Intelligence", "booktitle"),
     "Knowledge-Based Systems": ("Knowledge-Based Systems", "journal"),

@@ -111,6 +111,12 @@ def check_known(name: str, directory: str | os.PathLike | None = None) -> None:
     if name in stems and stems[name] not in names:
         folder = data_dir(directory)
         where = "" if folder else ", and give the same DIR with --data-dir or JAXFL_DATA_DIR"
+        recipe = RECIPES[name]
+        if recipe.page:
+            raise InputError(
+                f"data set {name} was not found: put {', '.join(recipe.files)} of {recipe.page} "
+                f"into {(folder or Path('DIR')) / recipe.folder}{where}"
+            )
         raise InputError(
             f"data set {name} was not found: "
             f"get it with `jaxfl prepare {name} --data-dir {folder or 'DIR'}`{where}"

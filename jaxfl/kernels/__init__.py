@@ -21,8 +21,9 @@ those that one method alone needs are in their files:
 - mixing by weights: `mix`, `leave_out`, `isolate`, `within`, `keep_own`, `keep_part`,
   `everybody_if_nobody`, `mix_rows`, `mix_products`
 - clusters: `kmeans`, `nearest`, `centres`, `predecessors`, `together`, `split_clusters`
-- robust and other aggregates: `median`, `trimmed_mean`, `geometric_median`, `krum`, `bulyan`,
-  `clip_updates`, `foolsgold`, `dnc`, `fltrust`, `fisher_mean`, `optimizer_step`
+- robust and other aggregates: `median`, `trimmed_mean`, `geometric_median`,
+  `geometric_median_weights`, `krum`, `bulyan`, `clip_updates`, `foolsgold`, `dnc`, `fltrust`,
+  `fisher_mean`, `optimizer_step`
 """
 
 from jaxfl.kernels import (
@@ -92,6 +93,7 @@ from jaxfl.kernels.robust import (
     clip_updates,
     foolsgold,
     geometric_median,
+    geometric_median_weights,
     krum,
     median,
     trimmed_mean,
@@ -154,6 +156,7 @@ __all__ = [
     "foolsgold",
     "gaussian",
     "geometric_median",
+    "geometric_median_weights",
     "gossip",
     "gram",
     "graph_rows",

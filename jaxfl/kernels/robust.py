@@ -225,25 +225,54 @@ def geometric_median(
       >>> geometric_median(jnp.array([[0.0], [2.0], [90.0]]), steps=100).round(2).tolist()
       [2.0]
     """
+    return mix(
+        geometric_median_weights(stacked, weights, reported, steps=steps, smoothing=smoothing),
+        stacked,
+    )
+
+
+@checked
+def geometric_median_weights(
+    stacked: Stack,
+    weights: Float[Array, "m"] | None = None,
+    reported: Bool[Array, "m"] | None = None,
+    *,
+    steps: int = 20,
+    smoothing: Scalar = 1e-6,
+) -> Float[Array, "m"]:
+    """By which share each model counts in the `geometric_median` [M]; they sum to one.
+
+    Finite for entries up to 1e15.
+
+    Args:
+      stacked: models [M, ...].
+      weights: see `geometric_median`, as for all others.
+      reported: whose models count.
+      steps: how many.
+      smoothing: the smallest distance that counts.
+
+    Example:
+      >>> models = jnp.array([[0.0], [0.0], [90.0]])
+      >>> geometric_median_weights(models).round(2).tolist()
+      [0.5, 0.5, 0.0]
+    """
     counts = everybody_if_nobody(jax.tree.leaves(stacked)[0].shape[0], reported).astype(float)
     by_model = counts if weights is None else counts * weights
     by_model = jnp.where(by_model.sum() > 0, by_model, counts)
 
-    def mean(shares: Float[Array, "m"]) -> PyTree:
-        return mix(shares / shares.sum(), stacked)
-
-    def step(centre: PyTree, _: None) -> tuple[PyTree, None]:
-        gaps = tree.subtract(stacked, centre)
+    def step(shares: Float[Array, "m"], _: None) -> tuple[Float[Array, "m"], None]:
+        gaps = tree.subtract(stacked, mix(shares, stacked))
         squares = sum(
             jnp.sum(jnp.square(tree.wide(x).reshape(x.shape[0], -1)), axis=1)
             for x in jax.tree.leaves(gaps)
         )
         distances = jnp.maximum(root(jnp.asarray(squares)), smoothing)
         # Relative to the nearest, so that the shares do not vanish.
-        return mean(by_model * distances.min() / distances), None
+        nearness = by_model * distances.min() / distances
+        return (nearness / nearness.sum()).astype(shares.dtype), None
 
-    centre, _ = jax.lax.scan(step, mean(by_model), None, length=steps)
-    return centre
+    first = by_model / by_model.sum()
+    return jax.lax.scan(step, first, None, length=steps)[0]
 
 
 @checked

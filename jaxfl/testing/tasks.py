@@ -4,6 +4,8 @@ import functools
 from typing import Any
 
 import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array
 
 from jaxfl.core.types import Task
 from jaxfl.models.mlp import mlp
@@ -23,3 +25,33 @@ def shallow(**options: Any) -> Task:
     """As `linear`, with a hidden layer of 8, so that there is a body and a head."""
     options = {"steps": 5, "batch_size": 8, "optimizer": sgd(0.1)} | options
     return classification(mlp(2, hidden=(8,)), jnp.zeros(8), **options)
+
+
+class Normed(nn.Module):
+    """A layer, its outputs normalised over the batch, dropout, and a layer.
+
+    The first layer has no bias: normalisation would take it away, and leave its gradient to
+    rounding errors.
+    """
+
+    head = "Dense_1"
+
+    @nn.compact
+    def __call__(self, x: Array, train: bool = False, *, until_head: bool = False) -> Array:
+        """Logits, or what the head gets."""
+        x = nn.BatchNorm(use_running_average=not train, momentum=0.8)(
+            nn.Dense(8, use_bias=False)(x)
+        )
+        x = nn.Dropout(0.1, deterministic=not train)(nn.relu(x))
+        return x if until_head else nn.Dense(2)(x)
+
+    def features(self, x: Array) -> Array:
+        """What the head gets."""
+        return self(x, until_head=True)
+
+
+@functools.cache
+def normed(**options: Any) -> Task:
+    """As `shallow`, with batch normalisation and dropout."""
+    options = {"steps": 5, "batch_size": 8, "optimizer": sgd(0.1)} | options
+    return classification(Normed(), jnp.zeros(8), **options)

@@ -31,7 +31,7 @@ from toys import (
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.facts import facts_of
 from jaxfl.simulation import mesh
-from jaxfl.testing import RULES, failures, learning, program, results
+from jaxfl.testing import RULES, failures, learning, messages, program, results
 from jaxfl.testing.federations import C, padded, uneven
 from jaxfl.training.batch_statistics import statistics
 
@@ -75,6 +75,22 @@ def test_no_key_in_the_state(factory):
 
 def test_no_two_streams_of_a_round_share_a_key_for_any_client(factory):
     program.check_streams(factory)
+
+
+@pytest.mark.long
+def test_a_round_of_lonely_clients_and_their_messages_is_the_round(factory):
+    messages.check_alone(factory)
+
+
+@pytest.mark.long
+def test_a_method_says_whether_clients_send_and_whether_models_are_personal(factory):
+    """The facts on the methods' page are those of the messages."""
+    messages.check_told(factory)
+
+
+@pytest.mark.long
+def test_nothing_is_learned_from_a_message_that_was_lost(factory):
+    messages.check_lost(factory)
 
 
 @pytest.mark.long

@@ -82,6 +82,12 @@ def test_each_method_of_the_committed_page_has_one_family():
     assert methods.families(["mine", "fedavg"])[-1].methods == ("mine",)
 
 
+def test_the_tables_have_gradients_in_units_of_fedavg_and_at_most_eight_columns():
+    names = ("fedavg", "ditto", "mine")
+    assert [methods.gradients_of(name) for name in names] == ["1", "2", "-"]
+    assert {line.count("|") for line in methods.TABLE} == {9}
+
+
 @pytest.mark.long(every=8)
 def test_a_method_needs_validation_data_if_its_round_reads_them(factory):
     """Of the traced round, what does not change its results is left out.

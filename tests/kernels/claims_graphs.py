@@ -421,6 +421,13 @@ TABLE = [
         decades=15,
     ),
     Kernel(
+        "robust.geometric_median_weights",
+        lambda c: robust.geometric_median_weights(c.models, None, c.reported)[None],
+        "columns",
+        "simplex",
+        decades=15,
+    ),
+    Kernel(
         "robust.bulyan",
         lambda c: robust.bulyan(c.models, c.ids, c.reported),
         "none",

@@ -10,9 +10,10 @@ import jaxfl
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError
 from jaxfl.core.facts import method
+from jaxfl.core.messages import Exchange
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Scalar, State, Task
-from jaxfl.testing import RULES, check_method, failures, learning, program, results
+from jaxfl.testing import RULES, check_method, failures, learning, messages, program, results
 from jaxfl.testing.federations import C
 from jaxfl.testing.tasks import shallow
 
@@ -201,6 +202,43 @@ def optional(task: Task, *, global_start: bool = False) -> Algorithm:
     return jaxfl.algorithms.fedavg(task) if global_start else jaxfl.algorithms.local(task)
 
 
+def with_exchange(change):
+    """FedAvg whose only exchange is changed: `change(exchange)`."""
+
+    def of(algorithm, task):
+        (exchange,) = algorithm.wire.exchanges
+        return jaxfl.compose(task, algorithm.wire._replace(exchanges=(change(exchange),)))
+
+    return of
+
+
+def curious(exchange):
+    """Clients look at the examples of all clients of the round."""
+
+    def client(key, memory, down, cohort):
+        memory, up, report = exchange.client(key, memory, down, cohort)
+        mean = cohort.train.x.mean()
+        return memory, up._replace(after=jax.tree.map(lambda x: x + mean, up.after)), report
+
+    return exchange._replace(client=client)
+
+
+def credulous(exchange):
+    """Clients tell a number beside the model, and the server adds up what it has not received."""
+
+    def client(key, memory, down, cohort):
+        memory, up, report = exchange.client(key, memory, down, cohort)
+        return memory, up._replace(plain=cohort.train.x[:, 0, 0]), report
+
+    def server(key, state, uploads):
+        outcome = exchange.server(key, state, uploads)
+        total = uploads.plain.sum()
+        model = jax.tree.map(lambda x: x + total, outcome.state.server)
+        return outcome._replace(state=outcome.state._replace(server=model))
+
+    return Exchange(client, server)
+
+
 def silence(info, cohort):
     return {"weights": info.weights / info.reported.any()}
 
@@ -231,6 +269,12 @@ BREAKS = {
     ),
     program.check_no_key: (broken(with_state(lambda key, train: key)), "is a random key"),
     program.check_streams: (broken(twice), "the stream 'fit' serves 2 computations"),
+    messages.check_alone: (broken(with_exchange(curious)), "make another round"),
+    messages.check_told: (
+        broken(lambda a, t: jaxfl.algorithms.local(t)),
+        "a client sends 0 floats",
+    ),
+    messages.check_lost: (broken(with_exchange(credulous)), "would have told changes"),
     results.check_padding: (broken(with_server(of_all_rows)), "padding"),
     results.check_scan: (broken(with_server(traces())), "three rounds in one program"),
     results.check_relabelling: (broken(with_info(place)), "another order"),
@@ -291,6 +335,16 @@ def test_clients_out_of_the_cohort_whose_state_changes_are_found(monkeypatch):
 
 def test_every_rule_has_a_method_that_breaks_it():
     assert set(RULES) == {*BREAKS, results.check_absence}
+
+
+def test_a_method_without_messages_says_so_in_its_docstring():
+    def silent(task):
+        return jaxfl.algorithms.fedavg(task)._replace(wire=None)
+
+    with pytest.raises(AssertionError, match="or write in its docstring"):
+        check_method(silent, rules=[messages.check_told])
+    silent.__doc__ = "It is not written as messages: a test."
+    check_method(silent, rules=messages.RULES)
 
 
 def test_all_broken_rules_are_named_and_the_others_looked_at():

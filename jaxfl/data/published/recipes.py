@@ -42,6 +42,7 @@ class Recipe(NamedTuple):
     fields: Sequence[str] = ()  # text features to join
     any_of: bool = False  # whether one of the files is enough
     takes: Sequence[str] = ()  # further options of `read`: size, attribute, steps
+    page: str = ""  # where the files are published, if `prepare` cannot fetch them
 
 
 def _idx_reader(checksums: Sequence[str]) -> Callable[..., Arrays]:
@@ -134,6 +135,7 @@ RECIPES = {
         originals.HOSPITALS,
         originals.read_heart_disease,
         tfds=False,
+        page="https://archive.ics.uci.edu/dataset/45/heart+disease",
     ),
     "shakespeare": Recipe(
         "next characters in the speeches of Shakespeare's roles, about 100,000 windows of 80",

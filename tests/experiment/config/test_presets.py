@@ -64,3 +64,25 @@ def test_the_trained_models_that_a_run_scores_are_those_before_the_server_answer
 def test_the_options_of_a_preset_exist(name):
     known = {field.name for field in dataclasses.fields(parse(["run", "local"]))}
     assert set(PRESETS[name].options) <= known
+
+
+def test_without_their_files_the_hospitals_say_where_these_are_and_go(tmp_path, capsys):
+    assert main(["compare", "--preset", "hospitals", "--data-dir", str(tmp_path)]) == 2
+    (line,) = " ".join(capsys.readouterr().err.split()).split(" error: ")[-1:]
+    assert "data set heart_disease was not found: put processed.cleveland.data" in line
+    assert f"archive.ics.uci.edu/dataset/45/heart+disease into {tmp_path}/heart_disease" in line
+
+
+@pytest.mark.slow(seconds=15)
+def test_a_comparison_of_hospitals_ends_with_a_row_for_each(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(80, 13)), np.arange(80) // 4 % 2
+    np.savez(tmp_path / "heart_disease.npz", x=x, y=y, hospital=np.arange(80) % 4)
+    words = ["compare", "--preset", "hospitals", "--data-dir", str(tmp_path), "--folds", "2"]
+    words += ["--algorithms", "local", "fedavg", "--model", "linear", "--rounds", "1"]
+    assert main([*words, "--local-steps", "2", "--out", str(tmp_path / "out")]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    first = [row[0] for row in rows if row]
+    for hospital in ("cleveland", "hungarian", "switzerland", "va"):
+        assert first.count(hospital) == 1
+    assert first.index("cleveland") > first.index("fedavg")

@@ -20,6 +20,7 @@ class Preset:
     rule: Rule = "selected_on_val"
     stage: TableStage = "deployed"  # of the methods that `stages` does not name
     stages: dict[str, TableStage] = field(default_factory=dict)  # method -> which scores count
+    by_client: bool = False  # whether a comparison ends with a row for each client
 
     def stage_of(self, algorithm: str) -> TableStage:
         """Which scores of a method count."""

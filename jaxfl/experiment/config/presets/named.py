@@ -1,11 +1,20 @@
 """All presets by name."""
 
 from jaxfl.core.errors import check_name
-from jaxfl.experiment.config.presets import demo, fedcedar, niid_bench, pfedgat, pfedgraph, pfllib
+from jaxfl.experiment.config.presets import (
+    demo,
+    fedcedar,
+    hospitals,
+    niid_bench,
+    pfedgat,
+    pfedgraph,
+    pfllib,
+)
 from jaxfl.experiment.config.presets.definition import Preset
 
 PRESETS = (
     demo.PRESETS
+    | hospitals.PRESETS
     | pfedgraph.PRESETS
     | pfedgat.PRESETS
     | fedcedar.PRESETS
