@@ -301,8 +301,12 @@ def page(names: Collection[str] = ALGORITHMS.keys()) -> str:
 
 
 def named(text: str) -> list[str]:
-    """The methods that a committed page or table names in its rows, of those that there are."""
-    return [name for name in re.findall(r"^\| \[`(\w+)`\]", text, re.M) if name in ALGORITHMS]
+    """The methods that a committed page or table names in its rows, of those that there are.
+
+    In their usual order, whatever that of the rows is.
+    """
+    rows = set(re.findall(r"^\| \[`(\w+)`\]", text, re.MULTILINE))
+    return [name for name in ALGORITHMS if name in rows]
 
 
 # What follows is for the built documentation: docs/conf.py calls `index` and `write_pages`.

@@ -177,9 +177,9 @@ def shakespeare(data_dir: str | None, *, clients: int = 20, examples: int = 60) 
         model,
         source.x_train[0],
         scale=None,
-        steps=10,
+        steps=30,
         batch_size=8,
-        optimizer=optax.adam(3e-3),
+        optimizer=optax.adam(1e-3),
     )
 
     def federation(seed: int) -> Federation:

@@ -36,10 +36,14 @@ jax.config.update("jax_disable_most_optimizations", True)
 
 @pytest.fixture(scope="session", autouse=True)
 def compile_once(tmp_path_factory):
-    """All processes share one cache, since many tests compile the same program."""
+    """All processes share one cache, since many tests compile the same program.
+
+    A folder in JAX_COMPILATION_CACHE_DIR keeps it between sessions, such as shares of slow tests.
+    """
     root = tmp_path_factory.getbasetemp()
     shared = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
-    jax.config.update("jax_compilation_cache_dir", str(shared / "compiled"))
+    folder = os.environ.get("JAX_COMPILATION_CACHE_DIR") or str(shared / "compiled")
+    jax.config.update("jax_compilation_cache_dir", folder)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.02)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 

@@ -363,7 +363,7 @@ def test_clients_that_join_late_need_no_new_attention():
     close(
         tree.take(deployed(algorithm, state, 6), late),
         tree.take(deployed(algorithm, start, 6), late),
-        0,
+        0.0,
     )
     after, info, _ = run(algorithm, data, 1, key=key, state=state, start=5)
     trained = run(

@@ -580,7 +580,8 @@ IDLE = [
 ]
 
 HYPER_PARAMETERS = [
-    ([*RUN, "--hyper", "alpha=1"], "fedavg has no hyper-parameter 'alpha'"),
+    ([*RUN, "--hyper", "alpha=1"], "unknown hyper-parameter of fedavg 'alpha'"),
+    (["run", "local", "--hyper", "alpha=1"], "local has no hyper-parameter 'alpha'"),
     ([*HYPER, "alhpa=1"], "unknown hyper-parameter of pfedgraph 'alhpa': did you mean alpha"),
     ([*HYPER, "../x=1"], "unknown hyper-parameter of pfedgraph '../x'"),
     ([*HYPER, "alpha"], "expected KEY=VALUE"),

@@ -15,6 +15,7 @@ FOLDER = Path(__file__).parents[2] / "experiments"
 # Many programs to compile.
 SLOW = {
     "adaptive",
+    "depth",
     "fedcedar_case_study",
     "gfedmtl_fig2",
     "gfedmtl_integral",
