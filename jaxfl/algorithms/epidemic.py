@@ -10,7 +10,7 @@ from jaxfl.core.options import COUNT
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Params, PRNGKey, Task
-from jaxfl.kernels.gossip import least_similar, neighbour_mean, random_receivers
+from jaxfl.kernels.gossip import least_similar, neighbour_mean, random_circle, random_receivers
 from jaxfl.kernels.mixing import mix
 from jaxfl.kernels.similarity import cosine
 from jaxfl.training.objectives import data_loss
@@ -26,7 +26,7 @@ from jaxfl.training.objectives import data_loss
         year=2023,
         link="https://arxiv.org/abs/2310.01972",
     ),
-    place="Algorithm 1 and 2 (EL-Local)",
+    place="Algorithms 1 and 2",
     personal="the whole model",
     sends="its model, to some others",
     defaults="ours",
@@ -39,16 +39,17 @@ from jaxfl.training.objectives import data_loss
 def epidemic(
     task: Task,
     *,
-    peers: Literal["random", "dissimilar"] = "random",
+    peers: Literal["circle", "random", "dissimilar"] = "circle",
     degree: Annotated[int, COUNT] = 2,
 ) -> Algorithm:
     """Each client trains its own model and takes the mean with those of others, who change.
 
-    In each round the others are chosen anew. With "random" peers each client sends its model to
-    `degree` others that it draws uniformly, and a client receives a random number of models. With
-    "dissimilar" peers each client receives the `degree` models whose cosine with its own is
-    smallest, as with Morph (Cox, Ioannou and Decouchant, 2026, https://arxiv.org/abs/2602.03383),
-    so that it hears of data that it lacks.
+    In each round the others are chosen anew. With "circle" the clients stand in a circle of random
+    order, and each receives the models of the `degree` clients behind it (EL-Oracle). With "random"
+    each client sends its model to `degree` others that it draws, and receives a random number of
+    models (EL-Local). With "dissimilar" each client receives the `degree` models whose cosine with
+    its own is smallest, as with Morph (Cox, Ioannou and Decouchant, 2026,
+    https://arxiv.org/abs/2602.03383), so that it hears of data that it lacks.
 
     What is sent and received is counted for each model.
 
@@ -57,17 +58,18 @@ def epidemic(
 
     Args:
       task: the model and its training.
-      peers: how clients choose from whom they learn.
-      degree: to how many others a client sends ("random"), or from how many it receives
-        ("dissimilar").
+      peers: how clients find from whom they learn.
+      degree: to how many others a client sends ("circle", "random"), and from how many it receives
+        ("circle", "dissimilar").
 
-    Differs: neighbours take the mean after a round of many local steps, where an iteration of the
-    paper has one. Morph's clients learn of others and of their models by gossip; here they know the
-    models of the whole cohort, and what they ask to learn it is not counted.
+    Differs: EL-Oracle draws regular graphs in another way. Neighbours take the mean after a round
+    of many local steps, where an iteration of the paper has one. Morph's clients learn of others
+    and of their models by gossip; here they know the models of the whole cohort, and what they ask
+    to learn it is not counted.
 
     Example:
       >>> _, info = one_round(epidemic(task, degree=1))
-      >>> (info.weights > 0).sum(axis=0).tolist()  # each keeps a share of its own, and sends to one
+      >>> (info.weights > 0).sum(axis=1).tolist()  # each takes the mean of its own and another one
       [2, 2, 2, 2]
     """
     fit = task.trainer(data_loss(task.problem))
@@ -78,8 +80,10 @@ def epidemic(
         return train_and_send(fit, key, memory, None, cohort)
 
     def network_step(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
-        if peers == "random":
-            draw = stream(key, "server")
+        draw = stream(key, "server")
+        if peers == "circle":
+            edges = random_circle(draw, uploads.ids, uploads.reported, degree=degree)
+        elif peers == "random":
             edges = random_receivers(draw, uploads.ids, uploads.reported, degree=degree)
         else:
             edges = least_similar(cosine(uploads.received), uploads.reported, degree=degree)

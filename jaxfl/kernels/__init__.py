@@ -14,7 +14,7 @@ those that one method alone needs are in their files:
 - weights of a graph: `collaboration_rows`, `alpha_for_groups`, `measured_rows`, `fill_rows`,
   `project_rows`, `project_capped_rows`, `attentive`, `heuristic`, `graph_rows`, `contraction`,
   `fomo_weights`, `head_weights`, `pull_rows`, `combination_rows`, `metropolis`,
-  `column_stochastic`, `random_receivers`, `least_similar`, `neighbour_mean`,
+  `column_stochastic`, `random_circle`, `random_receivers`, `least_similar`, `neighbour_mean`,
   `reversible_rows`, `transport_plan`, `find_coalitions`,
   `coalition_weights`, `size_weights`, `positive_rows`, `top_edges`, `keep_largest`,
   `sparse_rows`, `dense_rows`
@@ -70,6 +70,7 @@ from jaxfl.kernels.gossip import (
     least_similar,
     metropolis,
     neighbour_mean,
+    random_circle,
     random_receivers,
 )
 from jaxfl.kernels.merit import head_weights, pull_rows
@@ -198,6 +199,7 @@ __all__ = [
     "projection",
     "propagate",
     "pull_rows",
+    "random_circle",
     "random_receivers",
     "reversible",
     "reversible_rows",

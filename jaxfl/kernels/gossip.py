@@ -101,6 +101,42 @@ def random_receivers(
 
 
 @checked
+def random_circle(
+    key: Key[Array, ""],
+    ids: Int[Array, "m"],
+    reported: Bool[Array, "m"] | None = None,
+    *,
+    degree: int,
+) -> Float[Array, "m m"]:
+    """A graph in which each client hears those behind it in a circle of random order.
+
+    Every client sends to as many as it hears, as in the regular graphs of Epidemic Learning's
+    EL-Oracle (Algorithm 1), which are drawn in another way.
+
+    Args:
+      key: of the order.
+      ids: of the clients [M]; the order depends on them and not on that of the clients.
+      reported: who takes part [M]; the others have no edges. None: all.
+      degree: how many a client hears; all others if there are fewer.
+
+    Returns:
+      Edges (receiver, sender), zeros and ones with a zero diagonal [M, M].
+
+    Example:
+      >>> edges = random_circle(jax.random.key(0), jnp.arange(5), degree=2)
+      >>> edges.sum(axis=0).tolist(), edges.sum(axis=1).tolist()
+      ([2.0, 2.0, 2.0, 2.0, 2.0], [2.0, 2.0, 2.0, 2.0, 2.0])
+    """
+    present = jnp.ones(ids.size, bool) if reported is None else reported
+    numbers = jax.vmap(jax.random.uniform)(client_keys(key, ids))
+    # The place of each client in the circle; those that are absent stand behind.
+    places = jnp.argsort(jnp.argsort(jnp.where(present, numbers, jnp.inf)))
+    ahead = (places[None] - places[:, None]) % jnp.maximum(present.sum(), 1)
+    edges = present[:, None] & present[None] & (ahead >= 1) & (ahead <= degree)
+    return edges.astype(jnp.float32)
+
+
+@checked
 def least_similar(
     similarities: Float[Array, "m m"], reported: Bool[Array, "m"] | None = None, *, degree: int
 ) -> Float[Array, "m m"]:

@@ -9,7 +9,7 @@ from toys import federation, made, quadratic, run
 from jaxfl.algorithms import epidemic, local
 from jaxfl.core.messages import Clients
 from jaxfl.core.types import State
-from jaxfl.kernels import least_similar, random_receivers
+from jaxfl.kernels import least_similar, random_circle, random_receivers
 
 CLIENTS = 5
 rng = np.random.default_rng(0)
@@ -33,6 +33,7 @@ def test_rounds_with_dissimilar_peers_equal_numpy():
     algorithm = epidemic(quadratic(), peers="dissimilar", degree=2)
     state, models = first_models(algorithm)
     state, info, _ = run(algorithm, DATA, 2, state=state)
+    weights = np.eye(CLIENTS)
     for number in range(2):
         models = trained(models, number)
         units = models / np.linalg.norm(models, axis=1, keepdims=True)
@@ -45,18 +46,18 @@ def test_rounds_with_dissimilar_peers_equal_numpy():
     np.testing.assert_allclose(state.clients.memory["w"], models, atol=1e-5)
     # Each receives two models of three numbers; who is unlike many sends often.
     assert info.down.tolist() == [[6.0] * CLIENTS] * 2
-    assert info.up[1].tolist() == (3 * ((weights > 0).sum(axis=0) - 1)).tolist()
+    assert info.up[1].tolist() == (3 * (np.count_nonzero(weights, axis=0) - 1)).tolist()
 
 
 def test_a_client_takes_the_mean_of_its_own_and_what_others_drew_it_for():
-    algorithm = epidemic(quadratic(), degree=2)
+    algorithm = epidemic(quadratic(), peers="random", degree=2)
     state, models = first_models(algorithm)
     state, info, _ = run(algorithm, DATA, 2, state=state)
     for number in range(2):
         models = trained(models, number)
         weights = np.asarray(info.weights[number])
         # Each model goes to two others.
-        assert ((weights > 0).sum(axis=0) == 3).all()
+        assert (np.count_nonzero(weights, axis=0) == 3).all()
         models = [models[row > 0].mean(axis=0) for row in weights]
     np.testing.assert_allclose(state.clients.memory["w"], models, atol=1e-5)
     assert (info.weights[0] != info.weights[1]).any()
@@ -76,6 +77,25 @@ def test_receivers_are_drawn_uniformly_among_those_that_are_there():
     assert (np.asarray(edges).sum(axis=1)[:, reported] == 2).all()
 
 
+def test_a_circle_is_one_and_its_order_is_random():
+    """Whoever follows the senders, one by one, meets everybody that is there before coming home."""
+    reported = np.array([True, True, True, False, True, True])
+    orders = set()
+    for seed in range(40):
+        key = jax.random.key(seed)
+        edges = np.asarray(random_circle(key, jnp.arange(6), jnp.asarray(reported), degree=1))
+        order = [0]
+        while (sender := int(edges[order[-1]].argmax())) != 0:
+            order.append(sender)
+        assert sorted(order) == [0, 1, 2, 4, 5]
+        assert edges.sum() == 5
+        orders.add(tuple(order))
+        # With degree 2 a client hears the two that follow in the circle.
+        twice = np.asarray(random_circle(key, jnp.arange(6), jnp.asarray(reported), degree=2))
+        np.testing.assert_array_equal(twice, edges + edges @ edges)
+    assert len(orders) > 15  # of 24
+
+
 @pytest.mark.parametrize("degree", [3, 9])
 def test_more_peers_than_there_are_others_are_all_of_them(degree):
     everybody = 1 - np.eye(4)
@@ -83,3 +103,5 @@ def test_more_peers_than_there_are_others_are_all_of_them(degree):
     np.testing.assert_array_equal(least_similar(cosines, degree=degree), everybody)
     drawn = random_receivers(jax.random.key(0), jnp.arange(4), degree=degree)
     np.testing.assert_array_equal(drawn, everybody)
+    circle = random_circle(jax.random.key(0), jnp.arange(4), degree=degree)
+    np.testing.assert_array_equal(circle, everybody)

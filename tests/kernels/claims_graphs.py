@@ -296,6 +296,11 @@ TABLE = [
         "simplex",
     ),
     Kernel(
+        "gossip.random_circle",
+        lambda c: gossip.random_circle(KEY, c.ids, c.reported, degree=2),
+        "pairs",
+    ),
+    Kernel(
         "gossip.random_receivers",
         lambda c: gossip.random_receivers(KEY, c.ids, c.reported, degree=2),
         "pairs",
