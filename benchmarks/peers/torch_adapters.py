@@ -11,7 +11,6 @@ All clients share the frozen weights, and the attention is PyTorch's own. There 
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -177,6 +176,4 @@ if __name__ == "__main__":
     case = *map(int, sys.argv[1:4]), file
     threads = client_step_ms(*case)
     processes = process_per_core_ms(*case)
-    print_json(
-        difference=apart, threads=threads, processes=processes, version=torch.__version__
-    )
+    print_json(difference=apart, threads=threads, processes=processes, version=torch.__version__)

@@ -1,9 +1,4 @@
-"""Adapters of many clients on a frozen vision transformer: time beside PyTorch, and memory.
-
-`python -m benchmarks.rounds.adapters 100 16` prints the memory of local training of 100 clients
-with batches of 16 as JSON. Each case has its own process, because the peak memory is that of a
-process.
-"""
+"""Adapters of many clients on a frozen vision transformer: their time, beside PyTorch."""
 
 import functools
 import tempfile
@@ -21,10 +16,13 @@ from benchmarks.measure import best_ms
 from benchmarks.peers import peer_cells, run_peer
 from jaxfl.core import tree
 from jaxfl.core.types import Chunk, Cohort, Dataset, Params, Task
+from jaxfl.models.vit import ViT
 from jaxfl.simulation import mesh
 from jaxfl.training.objectives import data_loss
 
 RANK = 8
+# Of ViT-Tiny.
+WIDTH = 192
 SIDE = 32
 CLIENTS = 100
 # Examples of a client.
@@ -32,91 +30,175 @@ ROWS = 64
 
 
 class Case(NamedTuple):
-    """Batch and local steps of a row; fewer steps of larger batches."""
+    """Batch, local steps and clients of a row."""
 
     batch: int
     steps: int
+    clients: int = CLIENTS
 
 
 CASES = (Case(1, 4), Case(4, 2), Case(16, 1))
+# Of all clients side by side the activations must fit into memory.
+SIDE_BY_SIDE = (Case(1, 4, 16), Case(4, 2, 16), Case(16, 1, 16))
+CHUNKS: tuple[Chunk, ...] = (1, 4, "all")
 
 
 @functools.cache
-def frozen_weights() -> dict[str, np.ndarray]:
-    """Random weights of ViT-Tiny by their paths; with biases, as trained ones have them."""
+def frozen_weights(width: int = WIDTH) -> dict[str, np.ndarray]:
+    """Random weights of the transformer by their paths; no bias is 0, as in trained ones."""
     images = jnp.zeros((1, SIDE, SIDE, 3))
-    params = jax.jit(jaxfl.models.vit_tiny(10).init)(jax.random.key(0), images)
+    params = jax.jit(ViT(10, width).init)(jax.random.key(0), images)
     rng = np.random.default_rng(0)
     return {
-        tree.path(keys): np.asarray(leaf) + 0.02 * rng.normal(size=leaf.shape).astype(np.float32)
-        for keys, leaf in jax.tree_util.tree_leaves_with_path(params)
+        path: leaf + np.float32(0.02) * rng.normal(size=leaf.shape).astype(np.float32)
+        for path, leaf in by_path(params).items()
     }
-
-
-def task_of(batch: int, steps: int, chunk: Chunk = "auto") -> Task:
-    """Local training of adapters of rank 8 at the layers of all blocks, and of the head."""
-    adapted = jaxfl.lora(jaxfl.models.vit_tiny(10), RANK, "block")
-    model = jaxfl.freeze(adapted, frozen_weights(), "^lora/|head")
-    image = np.zeros((SIDE, SIDE, 3), np.float32)
-    return jaxfl.classification(model, image, batch_size=batch, steps=steps, chunk=chunk)
-
-
-def examples_of(clients: int, rows: int = ROWS) -> Dataset:
-    """Images and labels of all clients."""
-    rng = np.random.default_rng(0)
-    x = jnp.asarray(rng.normal(size=(clients, rows, SIDE, SIDE, 3)), jnp.float32)
-    y = jnp.asarray(rng.integers(0, 10, (clients, rows)), jnp.int32)
-    return Dataset(x, y, jnp.ones((clients, rows), bool))
-
-
-def compile_training(
-    case: Case, clients: int = CLIENTS, chunk: Chunk = "auto"
-) -> tuple[Callable[[], Params], float, jax.stages.Compiled]:
-    """Local training of all clients, seconds of compiling it, and the program."""
-    task = task_of(*case, chunk)
-    key = jax.random.key(0)
-    start = jax.jit(lambda key: tree.broadcast(task.problem.init(key), clients))(key)
-    params = mesh.place(start)
-    data = examples_of(clients)
-    cohort = mesh.place(Cohort(jnp.arange(clients), data, data))
-    began = time.perf_counter()
-    fit = jax.jit(task.trainer(data_loss(task.problem))).lower(key, params, None, cohort).compile()
-    seconds = time.perf_counter() - began
-    return lambda: fit(key, params, None, cohort), seconds, fit
-
-
-def write_sample(file: Path, examples: int = 8, steps: int = 2) -> None:
-    """Writes weights, a batch, and what the model makes of both: logits, and adapters after steps.
-
-    The names in the npz file are GROUP:PATH.
-    """
-    task = task_of(examples, steps)
-    rng = np.random.default_rng(1)
-    shapes = jax.eval_shape(task.problem.init, jax.random.key(0))
-    # B is not zero, so that its layer's A has a gradient.
-    adapters = jax.tree.map(
-        lambda leaf: jnp.asarray(0.05 * rng.normal(size=leaf.shape), leaf.dtype), shapes
-    )
-    data = examples_of(1, examples)
-    logits = jax.jit(task.problem.apply)(adapters, data.x[0])
-    fit = jax.jit(task.trainer(data_loss(task.problem)))
-    stacked = jax.tree.map(lambda leaf: leaf[None], adapters)
-    fitted = fit(jax.random.key(0), stacked, None, Cohort(jnp.arange(1), data, data))
-    trained = jax.tree.map(lambda leaf: leaf[0], fitted.params)
-    groups = {
-        "frozen": frozen_weights(),
-        "adapters": by_path(adapters),
-        "trained": by_path(trained),
-        "batch": {"x": data.x[0], "y": data.y[0].astype(jnp.int32), "logits": logits},
-    }
-    groups["batch"]["steps"] = np.array(steps)
-    np.savez(
-        file,
-        **{f"{name}:{path}": one for name, group in groups.items() for path, one in group.items()},
-    )
 
 
 def by_path(params: Params) -> dict[str, np.ndarray]:
     """The leaves by their paths."""
     leaves = jax.tree_util.tree_leaves_with_path(params)
     return {tree.path(keys): np.asarray(leaf) for keys, leaf in leaves}
+
+
+def task_of(batch: int, steps: int, chunk: Chunk = "auto", width: int = WIDTH) -> Task:
+    """Local training of adapters at the dense layers of all blocks, and of the head.
+
+    These are the layers that `jaxfl run --lora 8` chooses.
+    """
+    adapted = jaxfl.lora(ViT(10, width), RANK, "block")
+    model = jaxfl.freeze(adapted, frozen_weights(width), "^lora/|head")
+    image = np.zeros((SIDE, SIDE, 3), np.uint8)
+    return jaxfl.classification(
+        model, image, scale=255.0, batch_size=batch, steps=steps, chunk=chunk
+    )
+
+
+def examples(clients: int, rows: int = ROWS) -> Dataset:
+    """Images and labels of all clients."""
+    rng = np.random.default_rng(0)
+    x = jnp.asarray(rng.integers(0, 256, (clients, rows, SIDE, SIDE, 3), dtype=np.uint8))
+    y = jnp.asarray(rng.integers(0, 10, (clients, rows)), jnp.int32)
+    return Dataset(x, y, jnp.ones((clients, rows), bool))
+
+
+class Training(NamedTuple):
+    """Local training of all clients."""
+
+    run: Callable[[], Params]
+    program: jax.stages.Compiled
+    # seconds
+    compiling: float
+
+
+def compile_training(case: Case, chunk: Chunk = "auto") -> Training:
+    """Local training of a case."""
+    task = task_of(case.batch, case.steps, chunk)
+    key = jax.random.key(0)
+    params = mesh.place(tree.broadcast(task.problem.init(key), case.clients))
+    data = examples(case.clients)
+    cohort = mesh.place(Cohort(jnp.arange(case.clients), data, data))
+    began = time.perf_counter()
+    fit = jax.jit(task.trainer(data_loss(task.problem))).lower(key, params, None, cohort).compile()
+    seconds = time.perf_counter() - began
+    return Training(lambda: fit(key, params, None, cohort), fit, seconds)
+
+
+def write_sample(file: Path, rows: int = 8, steps: int = 2) -> None:
+    """Writes weights, a batch, and what the model makes of both: logits, and adapters after steps.
+
+    The names in the npz file are GROUP:PATH.
+    """
+    task = task_of(rows, steps)
+    rng = np.random.default_rng(1)
+    shapes = jax.eval_shape(task.problem.init, jax.random.key(0))
+    # B is not zero, so that A has a gradient.
+    adapters = jax.tree.map(
+        lambda leaf: jnp.asarray(0.05 * rng.normal(size=leaf.shape), leaf.dtype), shapes
+    )
+    data = examples(1, rows)
+    logits = jax.jit(task.problem.apply)(adapters, data.x[0])
+    # The batch is all of the client's rows, so that their order does not matter.
+    fit = jax.jit(task.trainer(data_loss(task.problem)))
+    cohort = Cohort(jnp.arange(1), data, data)
+    fitted = fit(jax.random.key(0), tree.broadcast(adapters, 1), None, cohort)
+    groups = {
+        "frozen": frozen_weights(),
+        "adapters": by_path(adapters),
+        "trained": by_path(tree.at(fitted.params, 0)),
+        "batch": {"x": data.x[0] / 255, "y": data.y[0], "logits": logits, "steps": steps},
+    }
+    named = {f"{name}:{path}": one for name, group in groups.items() for path, one in group.items()}
+    np.savez(file, **named)
+
+
+def client_step_ms(case: Case, chunk: Chunk = "auto", repeats: int = 3) -> tuple[float, float]:
+    """Milliseconds of one SGD step of one client, best of several calls, and seconds of compiling.
+
+    Each call trains all clients.
+    """
+    training = compile_training(case, chunk)
+    return best_ms(training.run, repeats) / case.clients / case.steps, training.compiling
+
+
+def row(environments: Path | None, case: Case, sample: Path) -> str:
+    """A row of the table beside PyTorch."""
+    peer = run_peer(environments, "torch_adapters", *case, sample)
+    ms, compiling = client_step_ms(case)
+    cells = " | ".join(peer_cells(peer, ms, key, 1) for key in ("threads", "processes"))
+    return f"| {case.clients} clients, batch {case.batch} | {ms:.1f} | {cells} | {compiling:.1f} |"
+
+
+def chunk_row(case: Case) -> str:
+    """A row of the table of clients side by side."""
+    times = [client_step_ms(case, chunk)[0] for chunk in CHUNKS]
+    cells = " | ".join(f"{ms:.1f}" for ms in times)
+    return f"| {case.clients} clients, batch {case.batch} | {cells} |"
+
+
+def section(
+    environments: Path | None,
+    cases: tuple[Case, ...] = CASES,
+    side_by_side: tuple[Case, ...] = SIDE_BY_SIDE,
+) -> str:
+    """Both tables."""
+    with tempfile.TemporaryDirectory() as folder:
+        sample = Path(folder) / "sample.npz"
+        if environments is not None:
+            write_sample(sample)
+        rows = [row(environments, case, sample) for case in cases]
+    return TEXT.format(
+        floats=f"{trained_floats():,}",
+        rows="\n".join(rows),
+        chunks=" | ".join(f"{chunk}, ms" for chunk in CHUNKS),
+        rule="---:|" * len(CHUNKS),
+        chunk_rows="\n".join(map(chunk_row, side_by_side)),
+    )
+
+
+def trained_floats() -> int:
+    """That a client trains and sends."""
+    return tree.size(jax.eval_shape(task_of(1, 1).problem.init, jax.random.key(0)))
+
+
+TEXT = """## Adapters on a frozen vision transformer
+
+One local SGD step of one client: `vit_tiny` (12 blocks of width 192, random weights) on images
+32x32x3 in patches of 4, frozen but for adapters of rank 8 at the four dense layers of each block
+and for the head, {floats} floats; momentum .9, weight decay 1e-5. The peer is a PyTorch loop over
+clients and steps (`benchmarks/peers/torch_adapters.py`), all of whose clients share one frozen
+model; as one process with its own threads, and, which nobody writes, as one process of one thread
+for each core. Before it is timed, it is checked to give the same logits and the same adapters after
+two steps from the same weights.
+
+| step | jaxfl, ms | torch, ms | times jaxfl | torch a core, ms | times jaxfl | compiling, s |
+|---|---:|---:|---:|---:|---:|---:|
+{rows}
+
+The same step by the number of clients that each core trains side by side (`chunk`), whose products
+with a frozen weight are one product:
+
+| step | {chunks} |
+|---|{rule}
+{chunk_rows}
+"""
