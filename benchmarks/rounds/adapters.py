@@ -55,6 +55,12 @@ def frozen_weights(width: int = WIDTH) -> dict[str, np.ndarray]:
     }
 
 
+def frozen_kernels() -> set[tuple[int, int]]:
+    """The sides of the frozen weights of dense layers [in, out]."""
+    weights = frozen_weights().items()
+    return {w.shape for path, w in weights if path.endswith("kernel") and "head" not in path}
+
+
 def by_path(params: Params) -> dict[str, np.ndarray]:
     """The leaves by their paths."""
     leaves = jax.tree_util.tree_leaves_with_path(params)
