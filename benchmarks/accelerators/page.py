@@ -200,8 +200,7 @@ LIBRARY = {
 XLA finds no tiles for its own kernels of the joint products.""",
     "tpu": "",
 }
-JOINT = """A joint product multiplies {rows:,} rows or more, the tokens of all clients' batches.
-"""
+JOINT = "A joint product multiplies {rows:,} rows or more, the tokens of all clients' batches."
 HEAD = """# Rounds on GPU and TPU
 
 **Known:** {headline} {compile}

@@ -143,7 +143,7 @@ def channels_first(x: torch.Tensor) -> torch.Tensor:
     return x.permute(0, 3, 1, 2).contiguous()
 
 
-def client_step_ms(batch: int, steps: int, clients: int, file: str, repeats: int = 3) -> float:
+def client_step_ms(batch: int, steps: int, clients: int, file: str, repeats: int = 2) -> float:
     """Milliseconds of one SGD step of one client, best of several rounds of all clients."""
     given = read(file)
     net = FrozenViT(given["frozen"])

@@ -138,7 +138,7 @@ def write_sample(file: Path, rows: int = 8, steps: int = 2) -> None:
     np.savez(file, **named)
 
 
-def client_step_ms(case: Case, chunk: Chunk = "auto", repeats: int = 3) -> tuple[float, float]:
+def client_step_ms(case: Case, chunk: Chunk = "auto", repeats: int = 2) -> tuple[float, float]:
     """Milliseconds of one SGD step of one client, best of several calls, and seconds of compiling.
 
     Each call trains all clients.
@@ -201,8 +201,8 @@ two steps from the same weights.
 |---|---:|---:|---:|---:|---:|---:|
 {rows}
 
-The same step by the number of clients that each core trains side by side (`chunk`), whose products
-with a frozen weight are one product:
+The same step by the number of clients that each core trains side by side (`chunk`; all are half of
+them), whose products with a frozen weight are one product:
 
 | step | {chunks} |
 |---|{rule}
