@@ -20,6 +20,8 @@ from benchmarks.growth import client_step
 from benchmarks.measure import product_gflops, use_all_cores
 from benchmarks.peers import ROOT
 from benchmarks.rounds import (
+    adapters,
+    adapters_memory,
     fedavg_round,
     gradient_through_rounds,
     local_training,
@@ -37,6 +39,8 @@ PAGE = ROOT / "docs" / "performance.md"
 # matrix products in GFLOP/s.
 SECTIONS: dict[str, Callable[[Path | None, float], str]] = {
     "local_training": lambda peers, floor: local_training.section(peers),
+    "adapters": lambda peers, floor: adapters.section(peers),
+    "adapters_memory": lambda peers, floor: adapters_memory.section(),
     "fedavg_round": lambda peers, floor: fedavg_round.section(peers),
     "pfedgraph_round": lambda peers, floor: pfedgraph_round.section(peers),
     "server_step": server_step.section,

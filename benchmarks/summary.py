@@ -34,6 +34,10 @@ PAIRS = (
         *("local_training", "cedar6 32x32, batch 16", "PyTorch loop", 1, 2, 3, "ms"),
     ),
     Pair(
+        "one local step of a client, adapters on a frozen ViT-Tiny, batch 16",
+        *("adapters", "100 clients, batch 16", "PyTorch loop", 1, 2, 3, "ms"),
+    ),
+    Pair(
         "the server's step of pFedGraph, 100 clients",
         *("server_step", "100", "loops in NumPy", 2, 4, 5, "ms"),
     ),

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from itertools import product
 from typing import Any, Literal, cast
@@ -26,6 +26,7 @@ from jaxtyping import Array, PyTree
 import jaxfl
 from benchmarks.accelerators import described_devices
 from benchmarks.accelerators.page import ROWS, write_page
+from benchmarks.rounds import adapters
 from benchmarks.rounds.local_training import MODELS
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.types import CLIENTS, Cohort, Dataset, Federation, State, Task
@@ -34,7 +35,7 @@ from jaxfl.training.objectives import data_loss
 from jaxfl.training.task import Compute
 
 Platform = Literal["cuda", "tpu"]
-Part = Literal["rounds", "mlp_rounds", "steps"]
+Part = Literal["rounds", "mlp_rounds", "steps", "adapters"]
 
 IMAGE = (32, 32, 3)
 # The federation of the rounds.
@@ -119,14 +120,36 @@ def case_task(model: str, batch: int, arithmetic: Compute, conv: Conv) -> Task:
     )
 
 
-def measure(platform: Platform, lower: Callable[[], jax.stages.Lowered]) -> dict[str, Any]:
-    """Compiles a program: what it consists of and how long that takes, or why it fails."""
+# Clients, batch of the table of adapters.
+ADAPTERS = ((100, 16),)
+# Without a device XLA finds no size of tiles for its own kernels of the joint products ("Couldn't
+# find output tile sizes"), of which it measures several where there is one: those of cuBLAS.
+ADAPTER_OPTIONS: dict[Platform, dict[str, Any]] = {
+    "cuda": {"xla_gpu_enable_triton_gemm": False},
+    "tpu": {},
+}
+
+
+def measure(
+    platform: Platform,
+    lower: Callable[[], jax.stages.Lowered],
+    frozen: Collection[tuple[int, int]] = (),
+    options: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Compiles a program: what it consists of and how long that takes, or why it fails.
+
+    Args:
+      platform: what it is compiled for.
+      lower: traces it.
+      frozen: sides of weights that all clients share.
+      options: of the compiler.
+    """
     try:
         began = time.perf_counter()
         lowered = lower()
         traced = time.perf_counter()
         used = time.process_time()
-        program = lowered.compile()
+        program = lowered.compile(compiler_options=options)
         compiled = time.perf_counter()
         used = time.process_time() - used
     except Exception as error:
@@ -147,6 +170,8 @@ def measure(platform: Platform, lower: Callable[[], jax.stages.Lowered]) -> dict
     step = described_devices.step_of(text)
     if step is not None:
         row |= {"kernels": step.kernels, "bytes": step.bytes, "operations": step.operations}
+        if frozen:
+            row |= described_devices.frozen_products(step, frozen)
     return row
 
 
@@ -181,7 +206,7 @@ def main(
     /,
     *,
     platform: Platform,
-    parts: tuple[Part, ...] = ("rounds", "steps"),
+    parts: tuple[Part, ...] = ("rounds", "steps", "adapters"),
     skip_known: bool = False,
 ) -> None:
     """Compiles, and writes docs/accelerators.md.
@@ -190,7 +215,7 @@ def main(
       methods: whose rounds are compiled; all of the registry if none is named.
       platform: an NVIDIA H100, or four chips of a TPU v5e.
       parts: rounds of methods with LeNet, and with an MLP, which compile sooner; local steps of
-        models.
+        models, and of adapters on a frozen one.
       skip_known: only what has no row yet, or did not compile.
     """
     described_devices.prepare()
@@ -209,6 +234,15 @@ def main(
                     task = case_task(model, batch, arithmetic, conv)
                     lower = partial(step_program, platform, task, clients, 4 * batch)
                     keep(platform, "steps", name, measure(platform, lower))
+    if "adapters" in parts:
+        for clients, batch in ADAPTERS:
+            name = f"{clients} {batch}"
+            if "kernels" not in known.get("adapters", {}).get(name, {}):
+                task = adapters.task_of(batch, STEPS)
+                lower = partial(step_program, platform, task, clients, 4 * batch)
+                frozen = adapters.frozen_kernels()
+                row = measure(platform, lower, frozen, ADAPTER_OPTIONS[platform])
+                keep(platform, "adapters", name, row)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import collections
 import math
 import os
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,6 +67,17 @@ def mesh_of(platform: str, devices: int | None = None) -> Mesh:
     return Mesh(np.array(topology.devices[:count]), (CLIENTS,))
 
 
+class Product(NamedTuple):
+    """A product of matrices, or of stacks of them."""
+
+    # sides of both operands and of the result
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+    result: tuple[int, ...]
+    # axes of the left operand along which there is a product for each index
+    batch: tuple[int, ...]
+
+
 class Loop(NamedTuple):
     """The body of a loop of a compiled program."""
 
@@ -78,6 +90,7 @@ class Loop(NamedTuple):
     bytes: int
     # multiplications and additions of the matrix products and convolutions of one pass
     operations: int
+    products: list[Product]
 
     @property
     def kernels(self) -> int:
@@ -155,6 +168,7 @@ def _loop(bodies: dict[str, list[Instruction]], name: str, trips: int | None) ->
     kinds: collections.Counter[str] = collections.Counter()
     moved = 0
     operations = 0
+    products: list[Product] = []
     body = bodies.get(name, [])
     shapes = {instruction.name: instruction.shape for instruction in body}
     for instruction in body:
@@ -167,9 +181,13 @@ def _loop(bodies: dict[str, list[Instruction]], name: str, trips: int | None) ->
         moved += _size(instruction.shape)
         for number, operand in enumerate(instruction.operands):
             moved += _read(inside, number, _size(shapes.get(operand, "")))
-        operations += _operations([instruction], shapes)
-        operations += _operations(inside, {one.name: one.shape for one in inside})
-    return Loop(trips, dict(kinds), moved, operations)
+        for some, named in (
+            ([instruction], shapes),
+            (inside, {one.name: one.shape for one in inside}),
+        ):
+            operations += _operations(some, named)
+            products += _products(some, named)
+    return Loop(trips, dict(kinds), moved, operations, products)
 
 
 def _size(shape: str) -> int:
@@ -193,31 +211,79 @@ def _read(inside: list[Instruction], number: int, size: int) -> int:
 
 def _operations(instructions: list[Instruction], shapes: dict[str, str]) -> int:
     """Multiplications and additions of matrix products and convolutions."""
-
-    def sides(name: str) -> list[int]:
-        found = SHAPE.search(shapes.get(name, ""))
-        return [int(d) for d in found.group(2).split(",") if d] if found else []
-
     total = 0
     for one in instructions:
-        result = SHAPE.search(one.shape)
-        if result is None or len(one.operands) < 2:
+        if SHAPE.search(one.shape) is None or len(one.operands) < 2:
             continue
-        outputs = math.prod(int(d) for d in result.group(2).split(",") if d)
-        contracted = re.search(
-            r'lhs_contracting_dim(?:ension)?s"?[=:][{\[]([\d,"]*)[}\]]', one.line
-        )
+        outputs = math.prod(_sides(one.shape))
         labels = re.search(r"dim_labels=\w+_(\w+)->", one.line)
-        if contracted and (one.kind == "dot" or "gemm" in one.line):
-            left = sides(one.operands[0])
-            axes = [int(axis) for axis in re.findall(r"\d+", contracted.group(1))]
-            total += 2 * outputs * math.prod(left[axis] for axis in axes if axis < len(left))
+        contracted = _axes("contracting", one)
+        if contracted:
+            left = _sides(shapes.get(one.operands[0], ""))
+            total += 2 * outputs * math.prod(left[axis] for axis in contracted if axis < len(left))
         elif labels:
-            kernel = sides(one.operands[1])
+            kernel = _sides(shapes.get(one.operands[1], ""))
             features = labels.group(1).index("o")
             if len(kernel) > features:
                 total += 2 * outputs * math.prod(kernel) // kernel[features]
     return total
+
+
+def _products(instructions: list[Instruction], shapes: dict[str, str]) -> list[Product]:
+    return [
+        Product(
+            *(_sides(shapes.get(operand, "")) for operand in one.operands[:2]),
+            _sides(one.shape),
+            _axes("batch", one),
+        )
+        for one in instructions
+        if len(one.operands) > 1 and _axes("contracting", one)
+    ]
+
+
+def _axes(kind: str, product: Instruction) -> tuple[int, ...]:
+    """Axes of the left operand of a matrix product that are summed over, or are of a batch."""
+    if product.kind != "dot" and "gemm" not in product.line:
+        return ()
+    found = re.search(rf'lhs_{kind}_dim(?:ension)?s"?[=:][{{\[]([\d,"]*)[}}\]]', product.line)
+    return tuple(int(axis) for axis in re.findall(r"\d+", found.group(1))) if found else ()
+
+
+def _sides(shape: str) -> tuple[int, ...]:
+    """The sides of an array, of the first one if there are several."""
+    found = SHAPE.search(shape)
+    return tuple(int(d) for d in found.group(2).split(",") if d) if found else ()
+
+
+def frozen_products(step: Loop, kernels: Collection[tuple[int, int]]) -> dict[str, int]:
+    """How many products of a step there are, and how many have weights that clients share.
+
+    Args:
+      step: the loop over local steps.
+      kernels: sides of those weights [in, out], which nothing else in the step has.
+
+    Returns:
+      `products`; those with such a weight, of which `joint` are products of two matrices, one over
+      the examples of all clients, and `apart` have an axis of a batch, or the gradient of such a
+      weight as their result; `rows`, the fewest examples of a joint product.
+    """
+    shapes = {*kernels, *(kernel[::-1] for kernel in kernels)}
+
+    def is_weight(sides: tuple[int, ...]) -> bool:
+        return sides[-2:] in shapes
+
+    joint, apart = [], 0
+    for product in step.products:
+        if is_weight(product.result) or (product.batch and any(map(is_weight, product[:2]))):
+            apart += 1
+        elif any(map(is_weight, product[:2])):
+            joint.append(product.result[0])
+    return {
+        "products": len(step.products),
+        "joint": len(joint),
+        "apart": apart,
+        "rows": min(joint, default=0),
+    }
 
 
 def step_of(text: str) -> Loop | None:

@@ -83,7 +83,26 @@ def section(platform: str, device: Device, parts: dict[str, Any]) -> str:
             model, clients, batch, arithmetic, conv = name.split()
             title = f"{model}, {int(clients):,} clients, batch {batch}, {arithmetic}"
             lines.append(f"| {title} | {conv} | {cells(steps[name], platform, arithmetic)} |")
+    if "adapters" in parts:
+        lines += ["", *adapters(parts["adapters"], platform)]
     return "\n".join([*lines, ""])
+
+
+def adapters(rows: dict[str, Any], platform: str) -> list[str]:
+    """The table of local steps of adapters."""
+    lines = [
+        ADAPTERS.format(library=LIBRARY[platform]),
+        "| step | compiling, s (CPU) | temporaries, MiB | kernels a step | GFLOP | GB | bound, ms "
+        "| products | joint | apart |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for name, row in rows.items():
+        clients, batch = name.split()
+        counts = [f"{row[key]:,}" if key in row else "" for key in ("products", "joint", "apart")]
+        title = f"{clients} clients, batch {batch}"
+        lines.append(f"| {title} | {' | '.join([cells(row, platform, 'float32'), *counts])} |")
+    least = [row["rows"] for row in rows.values() if "rows" in row]
+    return [*lines, *(["", JOINT.format(rows=min(least))] if least else [])]
 
 
 def compiled(rounds: dict[str, Any]) -> str:
@@ -167,6 +186,21 @@ included.
 Why compiling takes long: [notebook](notebook.md#compiling-for-a-tpu).
 """,
 }
+ADAPTERS = """### Adapters on frozen weights
+
+One local step of all clients: ViT-Tiny on images 32x32x3 in patches of 4, frozen but for adapters
+of rank 8 at the dense layers of its blocks and for the head. *Products* are those of matrices in
+the step. *Joint* have a frozen weight and are one product over the examples of all clients; *apart*
+have one for each client, or its gradient. The other products are those of adapters, of the head and
+of attention.{library}
+"""
+# Behind it, by platform.
+LIBRARY = {
+    "cuda": """ All are computed by cuBLAS (`xla_gpu_enable_triton_gemm=False`): without a device
+XLA finds no tiles for its own kernels of the joint products.""",
+    "tpu": "",
+}
+JOINT = "A joint product multiplies {rows:,} rows or more, the tokens of all clients' batches."
 HEAD = """# Rounds on GPU and TPU
 
 **Known:** {headline} {compile}

@@ -11,6 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 PLACES = {
     "torch_loop": "torch",
+    "torch_adapters": "torch",
     "torch_fedavg": "torch",
     "torch_round": "torch",
     "torch_unequal": "torch",

@@ -1,6 +1,7 @@
-"""What is read from compiled programs, and the page that is written from it; nothing compiles."""
+"""What is read from compiled programs, and the page that is written from it."""
 
 import json
+from functools import partial
 
 import pytest
 
@@ -8,6 +9,8 @@ from benchmarks.accelerators import __main__ as accelerators
 from benchmarks.accelerators import described_devices, h100
 from benchmarks.accelerators.page import PAGE, ROWS
 from benchmarks.accelerators.page import page as page_of
+from benchmarks.rounds import adapters
+from jaxfl.models.vit import ViT
 
 # Two loops, one around the other. The inner one has a fusion that reads one row of its first
 # operand, a product in a fusion, a product of a library, and a convolution of a library.
@@ -88,6 +91,34 @@ def test_a_convolution_in_groups_is_found():
     assert not described_devices.is_grouped(PROGRAM.replace("feature_group_count=10", ""))
 
 
+def test_products_are_told_apart_by_whether_clients_share_the_weight():
+    """In the program of the test, each of 10 clients has a weight [3, 5] of its own."""
+    step = described_devices.step_of(PROGRAM)
+    assert [product.batch for product in step.products] == [(0,), ()]
+    # The other product is the gradient of the weights.
+    found = described_devices.frozen_products(step, {(3, 5)})
+    assert found == {"products": 2, "joint": 0, "apart": 2, "rows": 0}
+    shared = PROGRAM.replace("f32[10,4,3]", "f32[40,3]").replace("f32[10,3,5]", "f32[3,5]")
+    shared = shared.replace("lhs_batch_dims={0}, ", "").replace("f32[10,4,5]", "f32[40,5]")
+    found = described_devices.frozen_products(described_devices.step_of(shared), {(3, 5)})
+    assert found == {"products": 2, "joint": 1, "apart": 1, "rows": 40}
+
+
+@pytest.mark.slow(seconds=20)
+def test_products_with_frozen_weights_are_one_for_all_clients_in_the_compiled_step(monkeypatch):
+    """Of one block: patches, and the four layers forward; backward all but those at the input."""
+    monkeypatch.setattr(adapters, "ViT", partial(ViT, depth=1))
+    monkeypatch.setattr(adapters, "frozen_weights", adapters.frozen_weights.__wrapped__)
+    clients, batch = 3, 2
+    training = adapters.compile_training(adapters.Case(batch, 2, clients), "all")
+    step = described_devices.step_of(training.program.as_text())
+    found = described_devices.frozen_products(step, adapters.frozen_kernels())
+    assert found["joint"] == 1 + 4 + 3
+    assert found["apart"] == 0
+    # patches of an image, of which the class token makes one more behind the first layer
+    assert found["rows"] == clients * batch * (adapters.SIDE // 4) ** 2
+
+
 def row(**changes):
     return {
         "compile_cpu_seconds": 7.4,
@@ -109,7 +140,11 @@ def test_the_page_has_a_section_for_each_platform_and_says_what_does_not_compile
     }
     rows = {
         "tpu": {"rounds": {"fedavg": row()}, "mlp_rounds": {"cfl": row(), "krum": failing}},
-        "cuda": {"rounds": {"fedavg": row(), "krum": failing}, "steps": steps},
+        "cuda": {
+            "rounds": {"fedavg": row(), "krum": failing},
+            "steps": steps,
+            "adapters": {"100 16": row(products=9, joint=5, apart=0, rows=104000), "10 1": failing},
+        },
     }
     page = page_of(rows)
     assert page.index("NVIDIA H100") < page.index("TPU v5e")
@@ -124,6 +159,10 @@ def test_the_page_has_a_section_for_each_platform_and_says_what_does_not_compile
         for clients in ("10", "1,000")
         for conv in ("patches", "grouped")
     ]
+    assert "| 100 clients, batch 16 | 7 | 3 | 44 | 1.00 | 3.350 | 1.000 | 9 | 5 | 0 |" in page
+    assert "multiplies 104,000 rows or more" in page
+    widths = {line.count("|") for line in page.splitlines() if " clients, batch 1" in line}
+    assert widths == {11}
     widths = {line.count("|") for line in page.splitlines() if line.startswith("| fedavg")}
     assert widths == {8}
 

@@ -23,6 +23,8 @@ from benchmarks.peers import run_peer, server_loops, stored
 from benchmarks.peers.unequal import PARTITIONS, Unequal, clients_of
 from benchmarks.peers.work import Work, batches, client, place_from_arguments
 from benchmarks.rounds import (
+    adapters,
+    adapters_memory,
     fedavg_round,
     gradient_through_rounds,
     many_clients,
@@ -35,6 +37,7 @@ from experiments.tables import standins
 from jaxfl.kernels.mixing import mix
 from jaxfl.kernels.similarity import cosine
 from jaxfl.kernels.simplex import collaboration_rows
+from jaxfl.models.vit import ViT
 
 
 def test_the_loops_compute_what_the_kernels_compute():
@@ -280,6 +283,56 @@ def test_clients_on_the_disk_stand_in_both_tables(monkeypatch):
     (beside,) = [line for line in lines if line.startswith("| 10 |")]
     assert beside.count("|") == header.count("|")
     assert beside.count("not run") == len(many_clients.PEERS)
+
+
+@pytest.fixture
+def shallow(monkeypatch):
+    """One block in place of twelve."""
+    monkeypatch.setattr(adapters, "ViT", functools.partial(ViT, depth=1))
+    monkeypatch.setattr(adapters, "frozen_weights", adapters.frozen_weights.__wrapped__)
+
+
+def test_pytorch_computes_the_same_adapters(shallow, monkeypatch, tmp_path):
+    peer = pytest.importorskip("benchmarks.peers.torch_adapters", reason="needs torch")
+    monkeypatch.setattr(peer, "DEPTH", 1)
+    adapters.write_sample(tmp_path / "sample.npz", rows=2)
+    assert peer.difference(str(tmp_path / "sample.npz")) < peer.TOLERANCE
+
+
+@pytest.mark.slow(seconds=20)
+def test_the_sample_of_adapters_has_a_step_of_each(shallow, tmp_path):
+    adapters.write_sample(tmp_path / "sample.npz", rows=2)
+    with np.load(tmp_path / "sample.npz") as arrays:
+        named = dict(arrays)
+    trained = [path for path in named if path.startswith("trained:")]
+    assert len(trained) == 2 * 4 + 2
+    for path in trained:
+        start = named[path.replace("trained:", "adapters:")]
+        assert np.abs(named[path] - start).max() > 1e-6
+    frozen = {path for path in named if path.startswith("frozen:")}
+    assert "frozen:params/block0/qkv/kernel" in frozen
+    assert named["batch:x"].max() <= 1
+
+
+@pytest.mark.slow(seconds=60)
+def test_the_tables_of_adapters_have_a_row_for_each_case(shallow):
+    case = adapters.Case(1, 1, 2)
+    lines = adapters.section(None, cases=(case,), side_by_side=(case,)).splitlines()
+    beside, by_chunk = (line for line in lines if line.startswith("| 2 clients, batch 1 |"))
+    assert beside.count("not run") == 2
+    assert len(by_chunk.split("|")) == 3 + len(adapters.CHUNKS)
+
+
+def test_the_table_of_adapters_memory_is_in_units_of_what_must_be_there(monkeypatch):
+    def measured(method, clients, batch, width):
+        parts = adapters_memory.Parts(width / 10, 2.0 * clients, batch)
+        every = parts.all(2)
+        return parts._asdict() | {"all": every, "peak": 300 + 1.25 * every}
+
+    monkeypatch.setattr(adapters_memory, "in_own_process", measured)
+    rows = [line for line in adapters_memory.section().splitlines() if line.startswith("| local")]
+    assert [row.split(" | ")[-1] for row in rows] == ["1.25 |"] * len(rows)
+    assert rows[-1].split(" | ")[1:5] == ["19", "200", "16", "251"]
 
 
 @functools.cache

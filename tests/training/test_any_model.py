@@ -11,6 +11,7 @@ from toys import opposite_groups, run
 import jaxfl
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError
+from jaxfl.models.vit import ViT
 from jaxfl.training.nnx_model import from_nnx
 
 X = jnp.asarray(np.random.default_rng(0).normal(size=(5, 8)), jnp.float32)
@@ -297,6 +298,35 @@ def test_products_with_frozen_weights_are_one_for_all_clients():
     }
     assert batches[(8, 6)] == ((), ())
     assert batches[(6, 3)] == ((), ())
+
+
+def test_a_step_of_a_transformer_has_no_product_with_frozen_weights_for_each_client():
+    """Forward and backward: one product each, and no gradient of a frozen weight."""
+    net = ViT(3, width=10, depth=2, heads=2)
+    images = jnp.zeros((7, 5, 8, 8, 1))
+    model = jaxfl.freeze(
+        jaxfl.lora(net, 2, "block"), net.init(jax.random.key(0), images[0]), "^lora/|head"
+    )
+    problem = jaxfl.classification(model, images[0, 0], steps=1).problem
+    params = tree.broadcast(problem.init(jax.random.key(0)), 7)
+
+    def loss(params, x):
+        return problem.error(problem.apply(params, x), jnp.zeros(len(x), int)).sum()
+
+    program = jax.make_jaxpr(jax.vmap(jax.grad(loss)))(params, images)
+    products = [
+        [*(one.aval.shape for one in [*eqn.invars, *eqn.outvars]), eqn.params["dimension_numbers"]]
+        for eqn in program.jaxpr.eqns
+        for eqn in [eqn, *inner(eqn)]
+        if eqn.primitive.name == "dot_general"
+    ]
+    # Both layers before an adapter's first one get no gradient.
+    for kernel, times in {(4, 10): 1, (10, 30): 3, (10, 10): 4, (10, 40): 4, (40, 10): 4}.items():
+        batches = [numbers[1] for left, right, _, numbers in products if kernel in (left, right)]
+        assert batches == [((), ())] * times
+        for one in products:
+            assert (7, *kernel) not in one
+            assert (7, *kernel[::-1]) not in one
 
 
 def inner(eqn):
