@@ -81,12 +81,13 @@ def epidemic(
 
     def network_step(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
         draw = stream(key, "server")
+        who = uploads.ids, uploads.reported
         if peers == "circle":
-            edges = random_circle(draw, uploads.ids, uploads.reported, degree=degree)
+            edges = random_circle(draw, len(uploads.ids), degree, *who)
         elif peers == "random":
-            edges = random_receivers(draw, uploads.ids, uploads.reported, degree=degree)
+            edges = random_receivers(draw, len(uploads.ids), degree, *who)
         else:
-            edges = least_similar(cosine(uploads.received), uploads.reported, degree=degree)
+            edges = least_similar(cosine(uploads.received), degree, uploads.reported)
         weights = neighbour_mean(edges)
         return Outcome(
             state,

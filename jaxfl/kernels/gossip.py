@@ -69,10 +69,10 @@ def column_stochastic(
 @checked
 def random_receivers(
     key: Key[Array, ""],
-    ids: Int[Array, "m"],
-    reported: Bool[Array, "m"] | None = None,
-    *,
+    clients: int,
     degree: int,
+    ids: Int[Array, "m"] | None = None,
+    reported: Bool[Array, "m"] | None = None,
 ) -> Float[Array, "m m"]:
     """A graph in which each client sends to so many others, drawn uniformly.
 
@@ -81,19 +81,22 @@ def random_receivers(
 
     Args:
       key: of the draw.
-      ids: of the clients [M]; a draw depends on them and not on the order of the clients.
-      reported: who takes part [M]; the others have no edges. None: all.
+      clients: M.
       degree: receivers of each client; all others if there are fewer.
+      ids: of the clients [M]; a draw depends on them and not on the order of the clients. None: 0
+        to M - 1.
+      reported: who takes part [M]; the others have no edges. None: all.
 
     Returns:
       Edges (receiver, sender), zeros and ones with a zero diagonal [M, M].
 
     Example:
-      >>> edges = random_receivers(jax.random.key(0), jnp.arange(5), degree=2)
+      >>> edges = random_receivers(jax.random.key(0), 5, degree=2)
       >>> edges.sum(axis=0).tolist()
       [2.0, 2.0, 2.0, 2.0, 2.0]
     """
-    present = jnp.ones(ids.size, bool) if reported is None else reported
+    ids = jnp.arange(clients) if ids is None else ids
+    present = jnp.ones(clients, bool) if reported is None else reported
     # A number for each sender and receiver [M, M].
     pairs = jax.vmap(client_keys, (0, None))(client_keys(key, ids), ids)
     scores = jax.vmap(jax.vmap(jax.random.uniform))(pairs)
@@ -103,10 +106,10 @@ def random_receivers(
 @checked
 def random_circle(
     key: Key[Array, ""],
-    ids: Int[Array, "m"],
-    reported: Bool[Array, "m"] | None = None,
-    *,
+    clients: int,
     degree: int,
+    ids: Int[Array, "m"] | None = None,
+    reported: Bool[Array, "m"] | None = None,
 ) -> Float[Array, "m m"]:
     """A graph in which each client hears those behind it in a circle of random order.
 
@@ -115,19 +118,22 @@ def random_circle(
 
     Args:
       key: of the order.
-      ids: of the clients [M]; the order depends on them and not on that of the clients.
-      reported: who takes part [M]; the others have no edges. None: all.
+      clients: M.
       degree: how many a client hears; all others if there are fewer.
+      ids: of the clients [M]; the order depends on them and not on that of the clients. None: 0 to
+        M - 1.
+      reported: who takes part [M]; the others have no edges. None: all.
 
     Returns:
       Edges (receiver, sender), zeros and ones with a zero diagonal [M, M].
 
     Example:
-      >>> edges = random_circle(jax.random.key(0), jnp.arange(5), degree=2)
+      >>> edges = random_circle(jax.random.key(0), 5, degree=2)
       >>> edges.sum(axis=0).tolist(), edges.sum(axis=1).tolist()
       ([2.0, 2.0, 2.0, 2.0, 2.0], [2.0, 2.0, 2.0, 2.0, 2.0])
     """
-    present = jnp.ones(ids.size, bool) if reported is None else reported
+    ids = jnp.arange(clients) if ids is None else ids
+    present = jnp.ones(clients, bool) if reported is None else reported
     numbers = jax.vmap(jax.random.uniform)(client_keys(key, ids))
     # The place of each client in the circle; those that are absent stand behind.
     places = jnp.argsort(jnp.argsort(jnp.where(present, numbers, jnp.inf)))
@@ -138,7 +144,7 @@ def random_circle(
 
 @checked
 def least_similar(
-    similarities: Float[Array, "m m"], reported: Bool[Array, "m"] | None = None, *, degree: int
+    similarities: Float[Array, "m m"], degree: int, reported: Bool[Array, "m"] | None = None
 ) -> Float[Array, "m m"]:
     """A graph in which each client hears the so many others that are least similar to it.
 
@@ -147,8 +153,8 @@ def least_similar(
 
     Args:
       similarities: (receiver, sender), larger for models that are more alike [M, M].
-      reported: who takes part [M]; the others have no edges. None: all.
       degree: senders of each client; all others if there are fewer.
+      reported: who takes part [M]; the others have no edges. None: all.
 
     Returns:
       Edges (receiver, sender), zeros and ones with a zero diagonal [M, M].

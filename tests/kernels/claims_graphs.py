@@ -297,18 +297,18 @@ TABLE = [
     ),
     Kernel(
         "gossip.random_circle",
-        lambda c: gossip.random_circle(KEY, c.ids, c.reported, degree=2),
+        lambda c: gossip.random_circle(KEY, c.ids.size, 2, c.ids, c.reported),
         "pairs",
     ),
     Kernel(
         "gossip.random_receivers",
-        lambda c: gossip.random_receivers(KEY, c.ids, c.reported, degree=2),
+        lambda c: gossip.random_receivers(KEY, c.ids.size, 2, c.ids, c.reported),
         "pairs",
     ),
     Kernel(
         "gossip.least_similar",
         # Without ties, so that nothing depends on the order.
-        lambda c: gossip.least_similar(ranked(c), c.reported, degree=2),
+        lambda c: gossip.least_similar(ranked(c), 2, c.reported),
         "pairs",
     ),
     Kernel("gossip.neighbour_mean", lambda c: gossip.neighbour_mean(linked(c)), "pairs", "simplex"),
