@@ -12,7 +12,8 @@ those that one method alone needs are in their files:
   `inverse_norms`, `linear_cka`, `label_similarity`, `sinkhorn_plan`, `sinkhorn_distances`,
   `sketches`
 - weights of a graph: `collaboration_rows`, `alpha_for_groups`, `measured_rows`, `fill_rows`,
-  `project_rows`, `project_capped_rows`, `attentive`, `heuristic`, `graph_rows`, `contraction`,
+  `all_for_one_rows`, `embedding_rows`, `shrunk_means`, `project_rows`,
+  `project_capped_rows`, `attentive`, `heuristic`, `graph_rows`, `contraction`,
   `fomo_weights`, `head_weights`, `pull_rows`, `combination_rows`, `metropolis`,
   `column_stochastic`, `reversible_rows`, `transport_plan`, `find_coalitions`,
   `coalition_weights`, `size_weights`, `positive_rows`, `top_edges`, `keep_largest`,
@@ -35,6 +36,7 @@ from jaxfl.kernels import (
     consensus,
     contrastive,
     coupling,
+    evidence,
     filters,
     fomo,
     gaussian,
@@ -62,6 +64,7 @@ from jaxfl.kernels.cluster import centres, kmeans, nearest, predecessors, togeth
 from jaxfl.kernels.coalitions import coalition_weights, find_coalitions
 from jaxfl.kernels.combination import combination_rows
 from jaxfl.kernels.filters import dnc, fisher_mean, fltrust, linear_cka
+from jaxfl.kernels.evidence import all_for_one_rows, embedding_rows, shrunk_means
 from jaxfl.kernels.fomo import fomo_weights
 from jaxfl.kernels.gossip import column_stochastic, metropolis
 from jaxfl.kernels.merit import head_weights, pull_rows
@@ -111,6 +114,7 @@ from jaxfl.kernels.transport import sinkhorn_distances, sinkhorn_plan
 
 __all__ = [
     "alignment",
+    "all_for_one_rows",
     "alpha_for_groups",
     "amp",
     "attention",
@@ -136,7 +140,9 @@ __all__ = [
     "distances_l1",
     "distances_l2",
     "dnc",
+    "embedding_rows",
     "everybody_if_nobody",
+    "evidence",
     "fill_rows",
     "filters",
     "find_coalitions",
@@ -190,6 +196,7 @@ __all__ = [
     "reversible_rows",
     "robust",
     "server",
+    "shrunk_means",
     "similarities",
     "similarity",
     "simplex",

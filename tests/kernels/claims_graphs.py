@@ -11,6 +11,7 @@ from jaxfl.kernels import (
     coalitions,
     combination,
     consensus,
+    evidence,
     filters,
     fomo,
     gossip,
@@ -558,6 +559,36 @@ TABLE = [
         -1,
     ),
     Kernel("similarity.scaled", lambda c: scaled(c.models)[0], "rows", "twins"),
+    Kernel(
+        "evidence.all_for_one_rows: binary",
+        lambda c: evidence.all_for_one_rows(c.models, c.sizes, c.reported),
+        "pairs",
+        "simplex",
+        0,
+    ),
+    Kernel(
+        "evidence.all_for_one_rows: continuous",
+        lambda c: evidence.all_for_one_rows(c.models, c.sizes, c.reported, binary=False),
+        "pairs",
+        "simplex",
+        0,
+    ),
+    Kernel(
+        "evidence.embedding_rows",
+        lambda c: evidence.embedding_rows(
+            c.models, 1 / (1.0 + c.sizes), 0.1 / (1.0 + c.sizes), c.reported
+        ),
+        "pairs",
+        "simplex",
+        tolerance=1e-3,
+    ),
+    Kernel(
+        "evidence.shrunk_means",
+        lambda c: evidence.shrunk_means(c.models, c.models**2 + 1.0, c.sizes.astype(float)),
+        "rows",
+        decades=15,
+        tolerance=1e-4,
+    ),
     Kernel(
         "simplex.measured_rows",
         lambda c: measured_rows(c.models, 0.5 * c.models, c.reported),

@@ -1,0 +1,174 @@
+"""safe_graph: a graph beside a global model, between which clients choose by held-out scores."""
+
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from jaxfl.algorithms.steps.composition import compose
+from jaxfl.algorithms.steps.embeddings import embeddings
+from jaxfl.algorithms.steps.held_out import hold_out, relative_scores
+from jaxfl.algorithms.steps.server import mean_by_size
+from jaxfl.core import tree
+from jaxfl.core.facts import method
+from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Uploads, Wire
+from jaxfl.core.messages import download_server
+from jaxfl.core.streams import stream
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Task
+from jaxfl.kernels.evidence import all_for_one_rows, embedding_rows, shrunk_means
+from jaxfl.kernels.mixing import isolate, mix
+from jaxfl.training.objectives import data_loss
+
+
+class Memory(NamedTuple):
+    """What each client keeps."""
+
+    # [C, ...] from which it trains its personal model
+    personal: Params
+    # [C, ...] what it deploys
+    chosen: Params
+    # [C] whether it deploys the server's current model instead, as before its first round
+    follows: Bool[Array, "*c"]
+
+
+class Candidates(NamedTuple):
+    """What a client may deploy [M, ...]; where nothing is known of them, it is the first."""
+
+    # the global model, trained: FedAvg with fine-tuning
+    tuned: Params
+    # the personal model, trained
+    own: Params
+    # the graph's mixture of the personal models, trained
+    mixture: Params = ()
+    # the graph's mixture of the global model, trained
+    tuned_mixture: Params = ()
+    # the mean of the global model, trained: FedAvg
+    common: Params = ()
+
+
+@method(
+    title="safe graph",
+    paper="none; jaxfl's own, with weights after arXiv 2603.02233 and 2507.06844",
+    personal="the choice of a model",
+    sends="two models, the mean of its examples in random features, and scores",
+    defaults="ours",
+    turn_first="raise --val, by which clients choose",
+)
+def safe_graph(
+    task: Task, *, graph: Literal["embeddings", "binary", "continuous"] = "embeddings"
+) -> Algorithm:
+    """Local training, FedAvg, FedAvg with fine-tuning, or a graph, as held-out examples say.
+
+    It is made for clients of which nobody knows how they differ. A client trains two models in a
+    round, the global one and its personal one, and has five candidates: both of them, the new
+    global model, and the mixtures that a graph makes of what the clients trained, of either model.
+    It deploys the one with the best expected score, and goes on with the best of its personal
+    model, trained, and the two mixtures. So a graph that is wrong leaves local training, and FedAvg
+    is there whatever the graph says.
+
+    The graph has no strength to choose, see `kernels.evidence`. With "embeddings" a client mixes
+    with those whose examples cannot be told from its own, or differ less than a mean of few
+    examples errs; with "binary" and "continuous" its collaborators are those whose update of the
+    global model is nearer to its own than 0 is, as in adaptive All-for-one.
+
+    The choice: s_ic is the mean over the held-out examples of client i of (score of candidate c -
+    mean score of all candidates). A client has few examples, so the best of five s_ic is often
+    chance. The server knows the s_ic of all clients, and how much they vary. It answers with the
+    expectation of the true value, given all of them (`kernels.evidence.shrunk_means`): near the
+    common mean where clients do not differ in what suits them, near s_ic where they do. Held out
+    are the validation examples; without any, every fifth example of a client's training, from which
+    it never trains.
+
+    A client that has never taken part deploys the global model; one that is away, what it chose
+    last.
+
+    State: memory = `Memory`; server = the global model. Weights: the graph. Metrics: the share of
+    the clients that choose each candidate.
+
+    A client computes two local trainings, sends two models and receives four, where pFedGraph has
+    one, one and two. Beside them it sends 64 numbers for each class with "embeddings", and eleven
+    numbers of its scores, which count as no gradients.
+
+    Args:
+      task: the model and its training.
+      graph: of what the weights are made.
+
+    Example:
+      >>> _, info = one_round(safe_graph(task))
+      >>> info.weights.shape, list(info.metrics)
+      ((4, 4), ['tuned', 'own', 'mixture', 'tuned_mixture', 'common'])
+    """
+    fit = task.trainer(data_loss(task.problem))
+    embed = embeddings(task.problem)
+    scores_of = relative_scores(task)
+
+    def init(key: PRNGKey, train: Dataset) -> tuple[Memory, ServerState]:
+        model = task.problem.init(key)
+        stacked = tree.broadcast(model, len(train.mask))
+        return Memory(stacked, stacked, jnp.ones(len(train.mask), bool)), ServerState(model)
+
+    def client(
+        key: PRNGKey, memory: Memory, down: Down, cohort: Cohort
+    ) -> tuple[Candidates, Up, Report]:
+        cohort, _ = hold_out(cohort)
+        common = tree.broadcast(down.common, cohort.ids.size)
+        tuned = fit(stream(key, "fit"), common, None, cohort)
+        own = fit(stream(key, "second_fit"), memory.personal, None, cohort)
+        sent, before = (tuned.params, own.params), (common, memory.personal)
+        up = Up(sent, before, embed(cohort.train) if graph == "embeddings" else ())
+        report = Report((tuned.loss + own.loss) / 2, tuned.batches + own.batches, own.params)
+        return Candidates(*sent), up, report
+
+    def weigh(uploads: Uploads) -> Float[Array, "m m"]:
+        if graph == "embeddings":
+            return embedding_rows(*uploads.plain, uploads.reported)
+        updates = jax.tree.map(jnp.subtract, uploads.received[0], uploads.before[0])
+        binary = graph == "binary"
+        return all_for_one_rows(updates, uploads.sizes, uploads.reported, binary)
+
+    def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        tuned, own = uploads.received
+        model, _ = mean_by_size(uploads._replace(received=tuned))
+        weights = isolate(weigh(uploads), uploads.reported)
+        mixtures = mix(weights, own), mix(weights, tuned)
+        return Outcome(ServerState(model), Down(model, mixtures), weights)
+
+    def compare(
+        key: PRNGKey, memory: Candidates, down: Down, cohort: Cohort
+    ) -> tuple[Candidates, Up, Report]:
+        common = tree.broadcast(down.common, cohort.ids.size)
+        candidates = Candidates(memory.tuned, memory.own, *down.each, common)
+        return candidates, Up((), (), scores_of(candidates, cohort)), Report()
+
+    def judge(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        means, squares, counts = uploads.plain
+        return Outcome(state, Down(each=shrunk_means(means, squares, counts * uploads.reported)))
+
+    def take(
+        key: PRNGKey, memory: Candidates, down: Down, cohort: Cohort
+    ) -> tuple[Memory, None, Report]:
+        finite = [tree.finite(model, cohort.ids.size) for model in memory]
+        values = jnp.where(jnp.stack(finite, axis=1), down.each, -jnp.inf)
+        best = values.argmax(axis=1)
+        # It goes on with its own model, or with a mixture.
+        going = 1 + values[:, 1:4].argmax(axis=1)
+        metrics = {name: best == place for place, name in enumerate(Candidates._fields)}
+        shares = {name: chosen.astype(float) for name, chosen in metrics.items()}
+        follows = best == Candidates._fields.index("common")
+        return Memory(pick(memory, going), pick(memory, best), follows), None, Report(metrics=shares)
+
+    def deploy(memory: Memory, down: Down, cohort: Cohort) -> Params:
+        common = tree.broadcast(down.common, cohort.ids.size)
+        return tree.choose(memory.follows, common, memory.chosen)
+
+    exchanges = (Exchange(client, server), Exchange(compare, judge), Exchange(take))
+    return compose(task, Wire(init, exchanges, deploy, download_server))
+
+
+def pick(candidates: Candidates, places: Array) -> Params:
+    """The candidate of each client at its place among them [M, ...]."""
+    chosen = candidates[0]
+    for place, model in enumerate(candidates[1:], start=1):
+        chosen = tree.choose(places == place, model, chosen)
+    return chosen
