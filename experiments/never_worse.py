@@ -8,6 +8,7 @@ not computed again. `--first-seed 100` gives the seeds on which the method was d
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,7 @@ from experiments import partial_results
 from experiments.partitions import side_by_side
 from jaxfl.algorithms import fedavg
 from jaxfl.core.messages import Clients
-from jaxfl.core.types import Federation, State
+from jaxfl.core.types import State
 from jaxfl.data import Source
 from jaxfl.experiment import Config, build, gather, resolve
 from jaxfl.experiment.pictures import drawing
@@ -33,16 +34,16 @@ from jaxfl.experiment.session.clients import Data, true_groups
 from jaxfl.experiment.store import files
 
 IMAGES: dict[str, Any] = {"dataset": "fashion_mnist"}
-# By the folder of programs that one shape of data makes: settings by name.
+# Settings by name, in families of one shape of data.
 FAMILIES: dict[str, dict[str, dict[str, Any]]] = {
     "digits, 10 clients": {
         "labels, 40 examples": {"partition": "pathological", "max_examples": 40},
         "Dirichlet .1": {"partition": "dirichlet", "beta": 0.1},
-        "rotation, 100 examples": {
-            "partition": "iid", "concept": "rotation", "max_examples": 100
-        },
+        "rotation, 100 examples": {"partition": "iid", "concept": "rotation", "max_examples": 100},
         "swapped labels, 100 examples": {
-            "partition": "iid", "concept": "swapped_labels", "max_examples": 100
+            "partition": "iid",
+            "concept": "swapped_labels",
+            "max_examples": 100,
         },
         "IID, 40 examples": {"partition": "iid", "max_examples": 40},
         "quantity": {"partition": "quantity"},
@@ -64,6 +65,7 @@ FAMILIES: dict[str, dict[str, dict[str, Any]]] = {
 }
 BASELINES = ("local", "fedavg", "fedavg_ft")
 METHODS = ("local", "fedavg_ft", "pfedgraph", "safe_graph")
+COLUMNS = ("local", "fedavg", "fedavg_ft", "pfedgraph", "safe_graph")
 # Of larger data sets the first examples alone are taken.
 TRAIN, TEST = 6_000, 2_000
 SMOKE = {
@@ -91,37 +93,128 @@ def small(source: Source) -> Source:
     )
 
 
-def program(config: Config, data: Data):
-    """The runs of a method on one shape of data.
+def program(config: Config, data: Data) -> Callable:
+    """The runs of a method on federations of one shape.
 
     Returns:
-      (keys [S], federations [S, C, n, ...]) -> the accuracy of the deployed models [S, C]; that of
-      the server's one model, if it has one; the graph of the last round; the last metrics.
+      (keys [S], federations [S, C, n, ...]) -> what is kept, with seeds first: `accuracy` of the
+      deployed models [S, C]; `fedavg`, that of the server's model, with FedAvg-FT; `batches` and
+      `floats` of a client; the graph of the last round and its metrics.
     """
     built = build(resolve(config, data.source), data)
-    algorithm = built.algorithm
-    clients = config.clients
-    rounds = jaxfl.make_rounds(algorithm, jaxfl.participation.full(clients))
-    evaluate = jaxfl.make_evaluate(algorithm, built.task, after="none")
-    of_server = jaxfl.make_evaluate(fedavg(built.task), built.task, after="none")
+    algorithm, task = built.algorithm, built.task
+    everyone = jnp.arange(config.clients)
+    rounds = jaxfl.make_rounds(algorithm, jaxfl.participation.full(config.clients))
+    evaluate = jaxfl.make_evaluate(algorithm, task, after="none")
+    of_server = jaxfl.make_evaluate(fedavg(task), task, after="none")
 
     def run(key, federation):
         state = algorithm.init(jax.random.fold_in(key, 0), federation.train)
         state, (info, _) = rounds(
             jax.random.fold_in(key, 1), federation, state, 0, length=config.rounds
         )
-        everyone = jnp.arange(clients)
-        deployed = evaluate(jax.random.fold_in(key, 2), federation, state, everyone)
-        found = {"accuracy": deployed.deployed.test}
+        key = jax.random.fold_in(key, 2)
+        kept = {"accuracy": evaluate(key, federation, state, everyone).deployed.test}
         if config.algorithm == "fedavg_ft":
             # FedAvg trains alike, and deploys the server's model.
             alike = State(Clients(), state.server)
-            deployed = of_server(jax.random.fold_in(key, 2), federation, alike, everyone)
-            found["fedavg"] = deployed.deployed.test
-        last = jax.tree.map(lambda leaf: leaf[-1], (info.weights, info.metrics))
-        return found, last, info.batches.sum(axis=0), (info.up + info.down).sum(axis=0)
+            kept["fedavg"] = of_server(key, federation, alike, everyone).deployed.test
+        kept["batches"] = info.batches.sum(axis=0).mean()
+        kept["floats"] = (info.up + info.down).sum(axis=0).mean()
+        return kept, *jax.tree.map(lambda leaf: leaf[-1], (info.weights, info.metrics))
 
     return jax.jit(jax.vmap(run))
+
+
+def graph_numbers(weights: np.ndarray, groups: list[np.ndarray | None]) -> dict[str, list[float]]:
+    """How many clients collaborate, and whether they are of one group, by seed."""
+    measures = [
+        jaxfl.measure_graph(one, labels) for one, labels in zip(weights, groups, strict=True)
+    ]
+    names = ("collaborators", "group_agreement")
+    return {name: [one[name] for one in measures] for name in names if name in measures[0]}
+
+
+def run_family(family: str, base: Config, methods: tuple[str, ...], results: dict, save: Callable):
+    """Fills in what the results lack of a family, one setting and method after the other."""
+    configs = {name: replace(base, **one) for name, one in FAMILIES[family].items()}
+    wanted = [
+        (method, name)
+        for method in methods
+        for name in configs
+        if method not in results.get(f"{family}, {name}", {})
+    ]
+    if not wanted:
+        return
+    first = next(iter(configs))
+    source = small(resolve(configs[first]).source)
+    resolved = {name: resolve(config, source) for name, config in configs.items()}
+    data = {name: gather(one) for name, one in resolved.items()}
+    # In one shape, so that a method is one program for the whole family.
+    whole = side_by_side([one.federation for one in data.values()])
+    keys = jax.vmap(jax.random.key)(base.seed + jnp.arange(base.seeds))
+    programs: dict[str, Callable] = {}
+    for method, name in wanted:
+        began = time.perf_counter()
+        if method not in programs:
+            programs[method] = program(replace(configs[first], algorithm=method), data[first])
+        place = list(configs).index(name) * base.seeds
+        federation = jax.tree.map(lambda x, p=place: x[p : p + base.seeds], whole)
+        kept, weights, metrics = programs[method](keys, federation)
+        entry = kept | ({"metrics": metrics} if metrics else {})
+        config = resolved[name].config
+        groups = [true_groups(config, source, seed) for seed in range(base.seeds)]
+        if weights is not None:
+            entry |= graph_numbers(np.asarray(weights), groups)
+        setting = results.setdefault(f"{family}, {name}", {})
+        setting[method] = jax.tree.map(np.asarray, entry)
+        save()
+        text = f"{family}, {name}, {method}: {100 * kept['accuracy'].mean():.1f}"
+        print(f"{text} ({time.perf_counter() - began:.0f} s)", flush=True)
+
+
+def accuracies(setting: dict[str, Any]) -> dict[str, np.ndarray]:
+    """By method the mean accuracy of the clients in % [S]; FedAvg is that of FedAvg-FT's server."""
+    found = {name: 100 * np.mean(one["accuracy"], axis=1) for name, one in setting.items()}
+    if "fedavg_ft" in setting:
+        found["fedavg"] = 100 * np.mean(setting["fedavg_ft"]["fedavg"], axis=1)
+    return found
+
+
+def margins(setting: dict[str, Any]) -> np.ndarray:
+    """The points by which the method is above the best baseline, the one with the best mean [S]."""
+    found = accuracies(setting)
+    best = max(BASELINES, key=lambda name: found[name].mean())
+    return found["safe_graph"] - found[best]
+
+
+def rows(results: dict[str, Any]) -> list[list[str]]:
+    """A row for each setting that has all methods: mean and deviation over seeds, the margin."""
+    lines = []
+    for name, setting in results.items():
+        found = accuracies(setting)
+        if not {*BASELINES, "safe_graph"} <= found.keys():
+            continue
+        cells = [
+            f"{found[m].mean():.1f} ± {found[m].std():.1f}" if m in found else "" for m in COLUMNS
+        ]
+        margin = margins(setting)
+        lines.append([name, *cells, f"{margin.mean():+.1f} ± {margin.std():.1f}"])
+    return lines
+
+
+def picture(results: dict[str, Any]) -> bytes:
+    """The margin of each seed over the best baseline, a line for each setting."""
+    figure, panel = drawing.canvas(1, width=6.5, height=4.0)
+    names = [row[0] for row in rows(results)]
+    for place, name in enumerate(names):
+        values = margins(results[name])
+        panel.plot(values, np.full(len(values), place), "o")
+    panel.set_yticks(range(len(names)), names)
+    for bound in (-1, 1):
+        panel.axvline(bound, color="grey", linewidth=0.8)
+    panel.set_xlabel("safe_graph less the best of local, FedAvg and FedAvg-FT, points")
+    return drawing.png(figure)
 
 
 def main(
@@ -138,22 +231,21 @@ def main(
     """Runs what has no result yet, prints the table, and writes it with a picture.
 
     Args:
-      methods: of `METHODS`, `safe_graph` and the others.
+      methods: of `METHODS`; the table has settings with the baselines and `safe_graph` alone.
       families: of `FAMILIES`.
       data_dir: folder of NAME.npz files; that of JAXFL_DATA_DIR if not given.
       rounds: communication rounds.
       local_steps: local steps per round.
       seeds: how many.
       first_seed: the first of them.
-      val: the share of a client's examples on which it validates.
+      val: the share of a client's examples that are for validation.
       out: directory to write; results that it holds already are not computed again.
     """
-    file = out / "accuracy.json"
     options = {"rounds": rounds, "local_steps": local_steps, "seeds": seeds, "val": val}
     options |= {"first_seed": first_seed}
+    file = out / "accuracy.json"
     results = partial_results.load(file, options)
     save = partial(partial_results.save, file, options, results)
-    console = Console()
     for family in families:
         base = Config(
             data_dir=data_dir,
@@ -167,51 +259,15 @@ def main(
             seed=first_seed,
             val=val,
         )
-        configs = {name: replace(base, **one) for name, one in FAMILIES[family].items()}
-        wanted = [
-            (method, name)
-            for method in methods
-            for name in configs
-            if f"{family}, {name}, {method}" not in results
-        ]
-        if not wanted:
-            continue
-        source = small(resolve(next(iter(configs.values()))).source)
-        resolved = {name: resolve(config, source) for name, config in configs.items()}
-        data = {name: gather(one) for name, one in resolved.items()}
-        whole = side_by_side([one.federation for one in data.values()])
-        first = next(iter(configs))
-        programs: dict[str, Any] = {}
-        for method, name in wanted:
-            began = time.perf_counter()
-            if method not in programs:
-                algorithm, _, hyper = method.partition(":")
-                pairs = (pair.split("=") for pair in hyper.split(",") if pair)
-                config = replace(configs[first], algorithm=algorithm, hyper=dict(pairs))
-                programs[method] = program(config, data[first])
-            place = list(configs).index(name) * seeds
-            one = jax.tree.map(lambda x, place=place: x[place : place + seeds], whole)
-            keys = jax.vmap(jax.random.key)(first_seed + jnp.arange(seeds))
-            found, (weights, metrics), batches, floats = programs[method](keys, Federation(*one))
-            entry: dict[str, Any] = dict(found)
-            entry["batches"], entry["floats"] = batches.mean(), floats.mean()
-            if weights is not None:
-                graphs = [
-                    jaxfl.measure_graph(np.asarray(w), true_groups(resolved[name].config, source, s))
-                    for s, w in enumerate(weights)
-                ]
-                for measure in ("collaborators", "group_agreement"):
-                    entry[measure] = [one[measure] for one in graphs if measure in one]
-            if metrics:
-                entry["metrics"] = metrics
-            results[f"{family}, {name}, {method}"] = jax.tree.map(np.asarray, entry)
-            save()
-            seconds = time.perf_counter() - began
-            console.print(
-                f"{family}, {name}, {method}: {100 * found['accuracy'].mean():.1f} "
-                f"{100 * found['fedavg'].mean() if 'fedavg' in found else 0:.1f} {seconds:.0f} s",
-                highlight=False,
-            )
+        run_family(family, base, methods, results, save)
+    header = ["setting", *COLUMNS, "margin"]
+    table = Table(*header)
+    for row in rows(results):
+        table.add_row(*row)
+    Console().print(table)
+    lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows(results)]
+    files.write_file(out / "table.md", "".join(f"| {' | '.join(line)} |\n" for line in lines))
+    files.write_file(out / "margins.png", picture(results))
 
 
 if __name__ == "__main__":

@@ -8,12 +8,21 @@ from jaxtyping import Array, Bool, Float
 
 from jaxfl.algorithms.steps.composition import compose
 from jaxfl.algorithms.steps.embeddings import embeddings
-from jaxfl.algorithms.steps.held_out import hold_out, relative_scores
+from jaxfl.algorithms.steps.held_out import hold_out, pick, relative_scores
 from jaxfl.algorithms.steps.server import mean_by_size
 from jaxfl.core import tree
 from jaxfl.core.facts import method
-from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Uploads, Wire
-from jaxfl.core.messages import download_server
+from jaxfl.core.messages import (
+    Down,
+    Exchange,
+    Outcome,
+    Report,
+    ServerState,
+    Up,
+    Uploads,
+    Wire,
+    download_server,
+)
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Task
 from jaxfl.kernels.evidence import all_for_one_rows, embedding_rows, shrunk_means
@@ -24,10 +33,8 @@ from jaxfl.training.objectives import data_loss
 class Memory(NamedTuple):
     """What each client keeps."""
 
-    # [C, ...] from which it trains its personal model
-    personal: Params
-    # [C, ...] what it deploys
-    chosen: Params
+    personal: Params  # [C, ...] from which it trains
+    chosen: Params  # [C, ...] what it deploys
     # [C] whether it deploys the server's current model instead, as before its first round
     follows: Bool[Array, "*c"]
 
@@ -35,16 +42,11 @@ class Memory(NamedTuple):
 class Candidates(NamedTuple):
     """What a client may deploy [M, ...]; where nothing is known of them, it is the first."""
 
-    # the global model, trained: FedAvg with fine-tuning
-    tuned: Params
-    # the personal model, trained
-    own: Params
-    # the graph's mixture of the personal models, trained
-    mixture: Params = ()
-    # the graph's mixture of the global model, trained
-    tuned_mixture: Params = ()
-    # the mean of the global model, trained: FedAvg
-    common: Params = ()
+    tuned: Params  # the global model, trained: FedAvg with fine-tuning
+    own: Params  # the personal model, trained
+    mixture: Params = ()  # the graph's, of the personal models
+    tuned_mixture: Params = ()  # the graph's, of the global model as clients trained it
+    common: Params = ()  # the mean of these: FedAvg
 
 
 @method(
@@ -60,35 +62,27 @@ def safe_graph(
 ) -> Algorithm:
     """Local training, FedAvg, FedAvg with fine-tuning, or a graph, as held-out examples say.
 
-    It is made for clients of which nobody knows how they differ. A client trains two models in a
-    round, the global one and its personal one, and has five candidates: both of them, the new
-    global model, and the mixtures that a graph makes of what the clients trained, of either model.
-    It deploys the one with the best expected score, and goes on with the best of its personal
-    model, trained, and the two mixtures. So a graph that is wrong leaves local training, and FedAvg
-    is there whatever the graph says.
+    It is made for clients of which nobody knows how they differ. In a round a client trains the
+    global and its personal model. It has five candidates: both of them, the new global model, and a
+    graph's mixtures of what the clients trained, of either model. It deploys the one with the best
+    expected score, and goes on with the best of its personal model and the two mixtures. So a graph
+    that is wrong leaves local training, and FedAvg is there whatever the graph says.
 
     The graph has no strength to choose, see `kernels.evidence`. With "embeddings" a client mixes
-    with those whose examples cannot be told from its own, or differ less than a mean of few
-    examples errs; with "binary" and "continuous" its collaborators are those whose update of the
-    global model is nearer to its own than 0 is, as in adaptive All-for-one.
+    with those whose examples differ from its own by no more than their means err; with "binary" and
+    "continuous" with those whose update of the global model is nearer to its own than 0 is.
 
-    The choice: s_ic is the mean over the held-out examples of client i of (score of candidate c -
-    mean score of all candidates). A client has few examples, so the best of five s_ic is often
-    chance. The server knows the s_ic of all clients, and how much they vary. It answers with the
-    expectation of the true value, given all of them (`kernels.evidence.shrunk_means`): near the
+    The choice: s_ic is the mean over held-out examples of client i of (score of candidate c - mean
+    score of all five). The largest of a few uncertain s_ic is often chance. The server, which has
+    those of all clients, answers with the expectation of the true values (`shrunk_means`): near the
     common mean where clients do not differ in what suits them, near s_ic where they do. Held out
-    are the validation examples; without any, every fifth example of a client's training, from which
-    it never trains.
+    are the validation examples; without any, every fifth example of a client's training.
 
-    A client that has never taken part deploys the global model; one that is away, what it chose
-    last.
+    Before its first round a client deploys the global model; when away, what it chose last. Beside
+    two models it sends 64 numbers for each class, with "embeddings", and eleven of its scores.
 
     State: memory = `Memory`; server = the global model. Weights: the graph. Metrics: the share of
     the clients that choose each candidate.
-
-    A client computes two local trainings, sends two models and receives four, where pFedGraph has
-    one, one and two. Beside them it sends 64 numbers for each class with "embeddings", and eleven
-    numbers of its scores, which count as no gradients.
 
     Args:
       task: the model and its training.
@@ -156,7 +150,11 @@ def safe_graph(
         metrics = {name: best == place for place, name in enumerate(Candidates._fields)}
         shares = {name: chosen.astype(float) for name, chosen in metrics.items()}
         follows = best == Candidates._fields.index("common")
-        return Memory(pick(memory, going), pick(memory, best), follows), None, Report(metrics=shares)
+        return (
+            Memory(pick(memory, going), pick(memory, best), follows),
+            None,
+            Report(metrics=shares),
+        )
 
     def deploy(memory: Memory, down: Down, cohort: Cohort) -> Params:
         common = tree.broadcast(down.common, cohort.ids.size)
@@ -164,11 +162,3 @@ def safe_graph(
 
     exchanges = (Exchange(client, server), Exchange(compare, judge), Exchange(take))
     return compose(task, Wire(init, exchanges, deploy, download_server))
-
-
-def pick(candidates: Candidates, places: Array) -> Params:
-    """The candidate of each client at its place among them [M, ...]."""
-    chosen = candidates[0]
-    for place, model in enumerate(candidates[1:], start=1):
-        chosen = tree.choose(places == place, model, chosen)
-    return chosen

@@ -63,8 +63,8 @@ from jaxfl.kernels.bipartition import split_clusters
 from jaxfl.kernels.cluster import centres, kmeans, nearest, predecessors, together
 from jaxfl.kernels.coalitions import coalition_weights, find_coalitions
 from jaxfl.kernels.combination import combination_rows
-from jaxfl.kernels.filters import dnc, fisher_mean, fltrust, linear_cka
 from jaxfl.kernels.evidence import all_for_one_rows, embedding_rows, shrunk_means
+from jaxfl.kernels.filters import dnc, fisher_mean, fltrust, linear_cka
 from jaxfl.kernels.fomo import fomo_weights
 from jaxfl.kernels.gossip import column_stochastic, metropolis
 from jaxfl.kernels.merit import head_weights, pull_rows

@@ -70,7 +70,6 @@ def all_for_one_rows(
 def embedding_rows(
     means: Float[Array, "m d"],
     variances: Float[Array, "m"],
-    deviations: Float[Array, "m"],
     reported: Bool[Array, "m"],
 ) -> Float[Array, "m m"]:
     """Rows by which a mixture of the clients' samples is nearest to a client's own distribution.
@@ -79,23 +78,20 @@ def embedding_rows(
     with expectation mu_i, and v_i = tr(S_i) / n_i is the expected squared distance of the two. The
     mixture sum_j w_j m_j has the expected squared distance |sum_j w_j (mu_j - mu_i)|^2 +
     sum_j w_j^2 v_j from mu_i, at most sum_j w_j b_ij + w_j^2 v_j with b_ij = |mu_i - mu_j|^2. An
-    unbiased estimate of b_ij is |m_i - m_j|^2 - v_i - v_j. Where b_ij = 0 its standard deviation is
-    at most 2^(1/2) (s_i + s_j), s_i = tr(S_i^2)^(1/2) / n_i. The largest of M such estimates is
-    chance up to about (2 log M)^(1/2) of these, so b_ij counts less so many of them, and as 0 where
-    this is negative. The rows are the minimum on the simplex, a water filling (`simplex.fill_rows`).
-    Clients of one distribution weigh in proportion to their n; a client that is like no other one
-    keeps its own.
+    unbiased estimate of b_ij is |m_i - m_j|^2 - v_i - v_j; where it is negative, 0 stands for it.
+    The rows are the minimum on the simplex, a water filling (`simplex.fill_rows`). Clients of one
+    distribution weigh nearly in proportion to their n; a client that is like no other one keeps its
+    own; with few examples it mixes with those that differ by less than its own mean errs.
 
     Fermanian, Le Bars and Bellet, 2026, https://arxiv.org/abs/2603.02233, after the multi-task
     averages of Marienwald, Fermanian and Blanchard, 2021, https://arxiv.org/abs/2011.06794.
 
-    Differs: of the papers the abstracts were at hand. The estimate of the risk, its margin and its
-    minimum are derived here, as above.
+    Differs: of the papers the abstracts were at hand. The estimate of the risk and its minimum are
+    derived here, as above.
 
     Args:
       means: m [M, D].
       variances: v [M].
-      deviations: s [M].
       reported: whose means count [M].
 
     Returns:
@@ -104,15 +100,12 @@ def embedding_rows(
     Example:
       >>> means = jnp.array([[0.0, 0.0], [0.1, 0.0], [3.0, 4.0]])
       >>> equal = jnp.full(3, 0.01)
-      >>> embedding_rows(means, equal, equal, jnp.ones(3, bool)).tolist()
+      >>> embedding_rows(means, equal, jnp.ones(3, bool)).tolist()
       [[0.5, 0.5, 0.0], [0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]
     """
     M = reported.size
     bias = squared_differences(means) - variances[:, None] - variances[None]
-    # How far an estimate is from 0 by chance, the largest of M.
-    margin = jnp.sqrt(4 * jnp.log(float(M))) * (deviations[:, None] + deviations[None])
-    bias = jnp.maximum(bias - margin, 0.0)
-    bias = jnp.where(reported[None], bias, jnp.inf)
+    bias = jnp.where(reported[None], jnp.maximum(bias, 0.0), jnp.inf)
     bias = jnp.where(jnp.eye(M, dtype=bool), 0.0, bias)
     return fill_rows(bias, jnp.maximum(variances, LEAST))
 

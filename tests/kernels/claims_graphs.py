@@ -575,9 +575,7 @@ TABLE = [
     ),
     Kernel(
         "evidence.embedding_rows",
-        lambda c: evidence.embedding_rows(
-            c.models, 1 / (1.0 + c.sizes), 0.1 / (1.0 + c.sizes), c.reported
-        ),
+        lambda c: evidence.embedding_rows(c.models, 1 / (1.0 + c.sizes), c.reported),
         "pairs",
         "simplex",
         tolerance=1e-3,

@@ -32,8 +32,6 @@ class Embedding(NamedTuple):
     mean: Float[Array, "m d"]
     # [M] tr(S) / n, the expected squared distance of the mean from that of endless examples
     variance: Float[Array, "m"]
-    # [M] tr(S^2)^(1/2) / n, by which the square of this distance varies
-    deviation: Float[Array, "m"]
 
 
 def input_numbers(x: PyTree) -> Float[Array, "f"]:
@@ -58,8 +56,8 @@ def embeddings(problem: Problem) -> Callable[[Dataset], Embedding]:
     The embedding of an example is the product of two unit vectors: the signs of 64 random
     projections of its input, less the input's mean, and the gradient of its error by a prediction
     of 0. It is the direction in which the example would move a linear model of the signs. So it
-    tells apart clients that differ in their inputs, in their targets, or in what a target means, and
-    needs neither a trained model nor the scale of the data. The kernel of the signs is 1 - 2 a / pi
+    tells apart clients that differ in their inputs, their targets, or what a target means, and needs
+    neither a trained model nor the scale of the data. The kernel of the signs is 1 - 2 a / pi
     of the angle a of two inputs (Charikar, 2002, https://doi.org/10.1145/509907.509965).
 
     Args:
@@ -111,19 +109,8 @@ def embeddings(problem: Problem) -> Callable[[Dataset], Embedding]:
         squares = jnp.sum(pulls**2) / jnp.maximum(count, 1)
         own = jnp.sum(mean**2)
         trace = jnp.maximum(squares - own, 0.0) * count / jnp.maximum(count - 1, 1)
-        # tr(S^2) = E <a - m, b - m>^2 over pairs of two examples, drawn at random.
-        other = jax.random.permutation(zero, n)
-        pairs = mask & mask[other] & (other != jnp.arange(n))
-        alone = jnp.sum(jnp.matmul(signs, mean, precision="highest") * pulls, axis=1)
-        both = jnp.sum(signs * signs[other], axis=1) * jnp.sum(pulls * pulls[other], axis=1)
-        products = jnp.where(pairs, (both - alone - alone[other] + own) ** 2, 0.0)
-        second = jnp.where(
-            pairs.any(), products.sum() / jnp.maximum(pairs.sum(), 1), trace**2
-        )
         # A client of one example or none may be anything.
-        known = count > 1
-        variance = jnp.where(known, trace / jnp.maximum(count, 1), 1.0)
-        deviation = jnp.where(known, jnp.sqrt(second) / jnp.maximum(count, 1), 1.0)
-        return Embedding(mean.ravel(), variance, deviation)
+        variance = jnp.where(count > 1, trace / jnp.maximum(count, 1), 1.0)
+        return Embedding(mean.ravel(), variance)
 
     return over_clients(of_client, "auto")

@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
+from jaxfl.core import tree
 from jaxfl.core.types import Cohort, Dataset, Params, PRNGKey, Task
 from jaxfl.training.deployed import completion
 from jaxfl.training.objectives import masked_mean
@@ -67,9 +68,7 @@ def relative_scores(
     evaluate = task.evaluate(moments)
     complete = completion(task.problem)
 
-    def scores(
-        models: Sequence[Params], cohort: Cohort
-    ) -> tuple[Array, Array, Float[Array, "m"]]:
+    def scores(models: Sequence[Params], cohort: Cohort) -> tuple[Array, Array, Float[Array, "m"]]:
         deployed = tuple(complete(model, cohort) for model in models)
         # Nothing is random in evaluation, so any key will do.
         key = jax.random.key(0)
@@ -82,3 +81,20 @@ def relative_scores(
         return means, squares, counts.astype(float)
 
     return scores
+
+
+def pick(models: Sequence[Params], places: Int[Array, "m"]) -> Params:
+    """The model of each client at its place among several.
+
+    Args:
+      models: K stacked models [M, ...].
+      places: of the client's among them [M].
+
+    Example:
+      >>> pick((jnp.zeros(3), jnp.ones(3)), jnp.array([0, 1, 1])).tolist()
+      [0.0, 1.0, 1.0]
+    """
+    chosen = models[0]
+    for place, model in enumerate(models[1:], start=1):
+        chosen = tree.choose(places == place, model, chosen)
+    return chosen
