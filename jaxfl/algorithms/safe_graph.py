@@ -4,11 +4,12 @@ from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from jaxfl.algorithms.steps.composition import compose
 from jaxfl.algorithms.steps.embeddings import embeddings
 from jaxfl.algorithms.steps.held_out import hold_out, pick, relative_scores
+from jaxfl.algorithms.steps.personal import Personal, personal_models, start_personal
 from jaxfl.algorithms.steps.server import mean_by_size
 from jaxfl.core import tree
 from jaxfl.core.facts import method
@@ -33,10 +34,8 @@ from jaxfl.training.objectives import data_loss
 class Memory(NamedTuple):
     """What each client keeps."""
 
-    personal: Params  # [C, ...] from which it trains
-    chosen: Params  # [C, ...] what it deploys
-    # [C] whether it deploys the server's current model instead, as before its first round
-    follows: Bool[Array, "*c"]
+    own: Params  # [C, ...] from which it trains
+    chosen: Personal  # what it deploys; one that is not `seen` deploys the global model
 
 
 class Candidates(NamedTuple):
@@ -100,7 +99,7 @@ def safe_graph(
     def init(key: PRNGKey, train: Dataset) -> tuple[Memory, ServerState]:
         model = task.problem.init(key)
         stacked = tree.broadcast(model, len(train.mask))
-        return Memory(stacked, stacked, jnp.ones(len(train.mask), bool)), ServerState(model)
+        return Memory(stacked, start_personal(model, len(train.mask))), ServerState(model)
 
     def client(
         key: PRNGKey, memory: Memory, down: Down, cohort: Cohort
@@ -108,8 +107,8 @@ def safe_graph(
         cohort, _ = hold_out(cohort)
         common = tree.broadcast(down.common, cohort.ids.size)
         tuned = fit(stream(key, "fit"), common, None, cohort)
-        own = fit(stream(key, "second_fit"), memory.personal, None, cohort)
-        sent, before = (tuned.params, own.params), (common, memory.personal)
+        own = fit(stream(key, "second_fit"), memory.own, None, cohort)
+        sent, before = (tuned.params, own.params), (common, memory.own)
         up = Up(sent, before, embed(cohort.train) if graph == "embeddings" else ())
         report = Report((tuned.loss + own.loss) / 2, tuned.batches + own.batches, own.params)
         return Candidates(*sent), up, report
@@ -118,8 +117,7 @@ def safe_graph(
         if graph == "embeddings":
             return embedding_rows(*uploads.plain, uploads.reported)
         updates = jax.tree.map(jnp.subtract, uploads.received[0], uploads.before[0])
-        binary = graph == "binary"
-        return all_for_one_rows(updates, uploads.sizes, uploads.reported, binary)
+        return all_for_one_rows(updates, uploads.sizes, uploads.reported, graph == "binary")
 
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
         tuned, own = uploads.received
@@ -147,18 +145,13 @@ def safe_graph(
         best = values.argmax(axis=1)
         # It goes on with its own model, or with a mixture.
         going = 1 + values[:, 1:4].argmax(axis=1)
-        metrics = {name: best == place for place, name in enumerate(Candidates._fields)}
-        shares = {name: chosen.astype(float) for name, chosen in metrics.items()}
-        follows = best == Candidates._fields.index("common")
-        return (
-            Memory(pick(memory, going), pick(memory, best), follows),
-            None,
-            Report(metrics=shares),
-        )
+        takes = {name: best == place for place, name in enumerate(Candidates._fields)}
+        chosen = Personal(pick(memory, best), ~takes["common"])
+        shares = {name: each.astype(float) for name, each in takes.items()}
+        return Memory(pick(memory, going), chosen), None, Report(metrics=shares)
 
     def deploy(memory: Memory, down: Down, cohort: Cohort) -> Params:
-        common = tree.broadcast(down.common, cohort.ids.size)
-        return tree.choose(memory.follows, common, memory.chosen)
+        return personal_models(memory.chosen, down.common)
 
     exchanges = (Exchange(client, server), Exchange(compare, judge), Exchange(take))
     return compose(task, Wire(init, exchanges, deploy, download_server))

@@ -130,7 +130,8 @@ def shrunk_means(
     Args:
       means: m, of the scores of each client's examples [M, K].
       squares: the mean squares of these scores [M, K].
-      counts: n [M]. A client without examples has the common mean.
+      counts: n [M]. A client without examples, or with scores that are not finite, has the common
+        mean.
 
     Returns:
       [M, K]; 0 where nobody has examples.
@@ -142,7 +143,8 @@ def shrunk_means(
       >>> shrunk_means(means, means**2 + 1e-9, jnp.full(2, 5.0)).round(3).tolist()
       [[0.0], [1.0]]
     """
-    n = counts[:, None]
+    sound = jnp.isfinite(means + squares).all(axis=1)
+    n = jnp.where(sound, counts, 0.0)[:, None]
     has = n > 0
     means = jnp.where(has, means, 0.0)
     spread = jnp.where(has, jnp.maximum(squares - means**2, 0.0), 0.0)

@@ -86,7 +86,7 @@ def test_who_was_never_there_deploys_the_global_model_and_who_is_away_what_it_ch
         equal(jax.tree.map(lambda x, c=client: x[c], before), state.server)
     after, _, _ = run(algorithm, GROUPS, 1, state=state, start=1)
     later, _, ids = run(algorithm, GROUPS, 1, state=after, start=2, participation=half(6))
-    follows = np.asarray(after.clients.memory.follows)
+    follows = ~np.asarray(after.clients.memory.chosen.seen)
     for client in np.setdiff1d(np.arange(6), np.ravel(ids)):
         rows = [
             jax.tree.map(lambda x, c=client: x[c], deployed(algorithm, s, 6, GROUPS))

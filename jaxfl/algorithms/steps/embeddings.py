@@ -55,8 +55,8 @@ def embeddings(problem: Problem) -> Callable[[Dataset], Embedding]:
 
     The embedding of an example is the product of two unit vectors: the signs of 64 random
     projections of its input, less the input's mean, and the gradient of its error by a prediction
-    of 0. It is the direction in which the example would move a linear model of the signs. So it
-    tells apart clients that differ in their inputs, their targets, or what a target means, and needs
+    of 0. It is the direction in which the example would move a linear model of the signs. So
+    it tells apart clients that differ in inputs, in targets, or in what a target means, and needs
     neither a trained model nor the scale of the data. The kernel of the signs is 1 - 2 a / pi
     of the angle a of two inputs (Charikar, 2002, https://doi.org/10.1145/509907.509965).
 
