@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxfl.algorithms.steps.client import deploy_common, deploy_personal
 from jaxfl.algorithms.steps.composition import compose
 from jaxfl.algorithms.steps.embeddings import embeddings
 from jaxfl.algorithms.steps.held_out import hold_out, pick, relative_scores
-from jaxfl.algorithms.steps.personal import Personal, personal_models, start_personal
+from jaxfl.algorithms.steps.personal import Personal, start_personal
 from jaxfl.algorithms.steps.server import mean_by_size
 from jaxfl.core import tree
 from jaxfl.core.facts import method
@@ -53,7 +54,6 @@ class Candidates(NamedTuple):
     paper="none; jaxfl's own, with weights after arXiv 2603.02233 and 2507.06844",
     personal="the choice of a model",
     sends="two models, the mean of its examples in random features, and scores",
-    defaults="ours",
     turn_first="raise --val, by which clients choose",
 )
 def safe_graph(
@@ -61,11 +61,11 @@ def safe_graph(
 ) -> Algorithm:
     """Local training, FedAvg, FedAvg with fine-tuning, or a graph, as held-out examples say.
 
-    It is made for clients of which nobody knows how they differ. In a round a client trains the
-    global and its personal model. It has five candidates: both of them, the new global model, and a
-    graph's mixtures of what the clients trained, of either model. It deploys the one with the best
-    expected score, and goes on with the best of its personal model and the two mixtures. So a graph
-    that is wrong leaves local training, and FedAvg is there whatever the graph says.
+    For clients of which nobody knows how they differ. In a round a client trains the global and its
+    personal model. It has five candidates: both of them, the new global model, and a graph's
+    mixtures of what the clients trained, of either model. It deploys the one with the best expected
+    score (before its first round the global model), and goes on with the best of its personal model
+    and the two mixtures. So a wrong graph leaves local training, and FedAvg is always there.
 
     The graph has no strength to choose, see `kernels.evidence`. With "embeddings" a client mixes
     with those whose examples differ from its own by no more than their means err; with "binary" and
@@ -73,15 +73,12 @@ def safe_graph(
 
     The choice: s_ic is the mean over held-out examples of client i of (score of candidate c - mean
     score of all five). The largest of a few uncertain s_ic is often chance. The server, which has
-    those of all clients, answers with the expectation of the true values (`shrunk_means`): near the
-    common mean where clients do not differ in what suits them, near s_ic where they do. Held out
-    are the validation examples; without any, every fifth example of a client's training.
+    them all, answers with their expectations (`shrunk_means`): near the common mean where clients
+    do not differ in what suits them, near s_ic where they do. Held out are the validation examples;
+    without any, every fifth of a client's training. Beside two models a client sends these scores
+    and, with "embeddings", 64 numbers for each class.
 
-    Before its first round a client deploys the global model; when away, what it chose last. Beside
-    two models it sends 64 numbers for each class, with "embeddings", and eleven of its scores.
-
-    State: memory = `Memory`; server = the global model. Weights: the graph. Metrics: the share of
-    the clients that choose each candidate.
+    State: memory = `Memory`; server = the global model. Metrics: who takes each candidate.
 
     Args:
       task: the model and its training.
@@ -93,7 +90,7 @@ def safe_graph(
       ((4, 4), ['tuned', 'own', 'mixture', 'tuned_mixture', 'common'])
     """
     fit = task.trainer(data_loss(task.problem))
-    embed = embeddings(task.problem)
+    embed, of_data = embeddings(task.problem), graph == "embeddings"
     scores_of = relative_scores(task)
 
     def init(key: PRNGKey, train: Dataset) -> tuple[Memory, ServerState]:
@@ -105,32 +102,30 @@ def safe_graph(
         key: PRNGKey, memory: Memory, down: Down, cohort: Cohort
     ) -> tuple[Candidates, Up, Report]:
         cohort, _ = hold_out(cohort)
-        common = tree.broadcast(down.common, cohort.ids.size)
+        common = deploy_common((), down, cohort)
         tuned = fit(stream(key, "fit"), common, None, cohort)
         own = fit(stream(key, "second_fit"), memory.own, None, cohort)
-        sent, before = (tuned.params, own.params), (common, memory.own)
-        up = Up(sent, before, embed(cohort.train) if graph == "embeddings" else ())
+        sent = (tuned.params, own.params)
+        up = Up(sent, (common, memory.own), embed(cohort.train) if of_data else ())
         report = Report((tuned.loss + own.loss) / 2, tuned.batches + own.batches, own.params)
         return Candidates(*sent), up, report
 
     def weigh(uploads: Uploads) -> Float[Array, "m m"]:
-        if graph == "embeddings":
+        if of_data:
             return embedding_rows(*uploads.plain, uploads.reported)
         updates = jax.tree.map(jnp.subtract, uploads.received[0], uploads.before[0])
         return all_for_one_rows(updates, uploads.sizes, uploads.reported, graph == "binary")
 
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
-        tuned, own = uploads.received
-        model, _ = mean_by_size(uploads._replace(received=tuned))
+        model, _ = mean_by_size(uploads._replace(received=uploads.received[0]))
         weights = isolate(weigh(uploads), uploads.reported)
-        mixtures = mix(weights, own), mix(weights, tuned)
-        return Outcome(ServerState(model), Down(model, mixtures), weights)
+        tuned, own = mix(weights, uploads.received)
+        return Outcome(ServerState(model), Down(model, (own, tuned)), weights)
 
     def compare(
         key: PRNGKey, memory: Candidates, down: Down, cohort: Cohort
     ) -> tuple[Candidates, Up, Report]:
-        common = tree.broadcast(down.common, cohort.ids.size)
-        candidates = Candidates(memory.tuned, memory.own, *down.each, common)
+        candidates = Candidates(*memory[:2], *down.each, deploy_common((), down, cohort))
         return candidates, Up((), (), scores_of(candidates, cohort)), Report()
 
     def judge(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
@@ -143,15 +138,13 @@ def safe_graph(
         finite = [tree.finite(model, cohort.ids.size) for model in memory]
         values = jnp.where(jnp.stack(finite, axis=1), down.each, -jnp.inf)
         best = values.argmax(axis=1)
-        # It goes on with its own model, or with a mixture.
         going = 1 + values[:, 1:4].argmax(axis=1)
-        takes = {name: best == place for place, name in enumerate(Candidates._fields)}
-        chosen = Personal(pick(memory, best), ~takes["common"])
-        shares = {name: each.astype(float) for name, each in takes.items()}
-        return Memory(pick(memory, going), chosen), None, Report(metrics=shares)
+        takes = {name: (best == i).astype(float) for i, name in enumerate(Candidates._fields)}
+        chosen = Personal(pick(memory, best), takes["common"] < 1)
+        return Memory(pick(memory, going), chosen), None, Report(metrics=takes)
 
     def deploy(memory: Memory, down: Down, cohort: Cohort) -> Params:
-        return personal_models(memory.chosen, down.common)
+        return deploy_personal(memory.chosen, down, cohort)
 
-    exchanges = (Exchange(client, server), Exchange(compare, judge), Exchange(take))
-    return compose(task, Wire(init, exchanges, deploy, download_server))
+    trips = (Exchange(client, server), Exchange(compare, judge), Exchange(take))
+    return compose(task, Wire(init, trips, deploy, download_server))
