@@ -191,7 +191,8 @@ def margins(setting: dict[str, Any]) -> np.ndarray:
 def rows(results: dict[str, Any]) -> list[list[str]]:
     """A row for each setting that has all methods: mean and deviation over seeds, the margin."""
     lines = []
-    for name, setting in results.items():
+    for name in (f"{family}, {one}" for family in FAMILIES for one in FAMILIES[family]):
+        setting = results.get(name, {})
         found = accuracies(setting)
         if not {*BASELINES, "safe_graph"} <= found.keys():
             continue

@@ -42,7 +42,7 @@ def samples(rng, centres, counts, dimension=60):
 def test_embedding_rows_minimise_the_estimated_error_of_the_mixture():
     rng = np.random.default_rng(1)
     counts = np.array([40, 80, 40, 160])
-    centres = rng.normal(size=(2, 60))[[0, 0, 1, 1]] * 0.3
+    centres = rng.normal(size=(2, 60))[[0, 0, 1, 1]] * 0.1
     means, variances = samples(rng, centres, counts)
     m, v = (np.asarray(x, float) for x in (means, variances))
     expected = []
@@ -63,9 +63,9 @@ def test_clients_of_one_distribution_weigh_by_their_sizes(clients):
     counts = rng.integers(30, 200, size=clients)
     centre = np.repeat(rng.normal(size=(1, 60)), clients, axis=0)
     rows = embedding_rows(*samples(rng, centre, counts), jnp.ones(clients, bool))
-    # In effect a mixture is that of at least half of the clients.
+    # In effect a mixture has at least a third of all examples.
     variance = np.sum(np.asarray(rows) ** 2 / counts, axis=1)
-    assert np.mean(variance) < 2 / counts.sum()
+    assert np.mean(variance) < 3 / counts.sum()
 
 
 def test_the_mixture_is_nearly_that_of_one_who_knows_the_groups():
@@ -128,7 +128,7 @@ def test_shrunk_means_are_nearer_to_the_truth_than_the_means_and_their_mean(betw
         true, means, _, found = hierarchy(rng, between, np.full(20, 8))
         candidates = (found[:, 0], means[:, 0], np.full(20, means.mean()))
         errors += [np.mean((x - true) ** 2) for x in candidates]
-    assert errors[0] < 1.1 * errors[1:].min() + 0.05
+    assert errors[0] < errors[1:].min() + 0.1 * errors[1:].max()
 
 
 def test_a_client_without_examples_has_the_common_mean():
