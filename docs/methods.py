@@ -119,7 +119,7 @@ FAMILIES = (
         "its own mixture of the clients' models",
         (
             *("pfedgraph", "learned_graph", "fedamp", "heurfedamp", "fedfomo", "dpfl", "meritfed"),
-            *("apple", "sfl", "cobo", "pfedsim", "pfedccg", "trust"),
+            *("apple", "sfl", "cobo", "pfedsim", "pfedccg", "trust", "safe_graph"),
         ),
     ),
     Family(
@@ -141,7 +141,7 @@ FAMILIES = (
 )
 OTHERS = "Not in a family yet"
 # The methods whose rounds read validation data with their default options; a test traces them.
-VALIDATION = ("dpfl", "fedfomo", "learned_graph", "meritfed", "pfedgat")
+VALIDATION = ("dpfl", "fedfomo", "learned_graph", "meritfed", "pfedgat", "safe_graph")
 # What the section "Raises" of a docstring says of a model that a method refuses.
 REFUSALS = {
     "head": r"names no head",

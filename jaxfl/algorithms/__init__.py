@@ -70,6 +70,7 @@ from jaxfl.algorithms.pfedme import pfedme
 from jaxfl.algorithms.pfedsim import pfedsim
 from jaxfl.algorithms.pooled import pooled
 from jaxfl.algorithms.push_sum import push_sum
+from jaxfl.algorithms.safe_graph import safe_graph
 from jaxfl.algorithms.scaffold import scaffold
 from jaxfl.algorithms.sfl import sfl
 from jaxfl.algorithms.trimmed_mean import trimmed_mean
@@ -140,6 +141,7 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         pfedsim,
         pooled,
         push_sum,
+        safe_graph,
         scaffold,
         sfl,
         trimmed_mean,

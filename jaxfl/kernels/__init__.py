@@ -12,7 +12,8 @@ those that one method alone needs are in their files:
   `inverse_norms`, `linear_cka`, `label_similarity`, `sinkhorn_plan`, `sinkhorn_distances`,
   `sketches`
 - weights of a graph: `collaboration_rows`, `alpha_for_groups`, `measured_rows`, `fill_rows`,
-  `project_rows`, `project_capped_rows`, `attentive`, `heuristic`, `graph_rows`, `contraction`,
+  `all_for_one_rows`, `embedding_rows`, `shrunk_means`, `project_rows`,
+  `project_capped_rows`, `attentive`, `heuristic`, `graph_rows`, `contraction`,
   `fomo_weights`, `head_weights`, `pull_rows`, `combination_rows`, `metropolis`,
   `column_stochastic`, `random_circle`, `random_receivers`, `least_similar`, `neighbour_mean`,
   `reversible_rows`, `transport_plan`, `find_coalitions`,
@@ -37,6 +38,7 @@ from jaxfl.kernels import (
     consensus,
     contrastive,
     coupling,
+    evidence,
     filters,
     fomo,
     gaussian,
@@ -63,6 +65,7 @@ from jaxfl.kernels.bipartition import split_clusters
 from jaxfl.kernels.cluster import centres, kmeans, nearest, predecessors, together
 from jaxfl.kernels.coalitions import coalition_weights, find_coalitions
 from jaxfl.kernels.combination import combination_rows
+from jaxfl.kernels.evidence import all_for_one_rows, embedding_rows, shrunk_means
 from jaxfl.kernels.filters import dnc, fisher_mean, fltrust, linear_cka
 from jaxfl.kernels.fomo import fomo_weights
 from jaxfl.kernels.gossip import (
@@ -121,6 +124,7 @@ from jaxfl.kernels.transport import sinkhorn_distances, sinkhorn_plan
 
 __all__ = [
     "alignment",
+    "all_for_one_rows",
     "alpha_for_groups",
     "amp",
     "attention",
@@ -146,7 +150,9 @@ __all__ = [
     "distances_l1",
     "distances_l2",
     "dnc",
+    "embedding_rows",
     "everybody_if_nobody",
+    "evidence",
     "fill_rows",
     "filters",
     "find_coalitions",
@@ -205,6 +211,7 @@ __all__ = [
     "reversible_rows",
     "robust",
     "server",
+    "shrunk_means",
     "similarities",
     "similarity",
     "simplex",

@@ -121,6 +121,7 @@ OPEN = {  # what the server learns beside, by default hyper-parameters
         "dpfl",
         "cobo",
         "learned_graph",  # clients choose a mixture by their validation losses
+        "safe_graph",  # the weights follow means of the examples, and clients choose by their scores
         "fedcollab",  # coalitions follow discriminators of the examples, without noise
         "pooled",  # one place has all examples
     },
@@ -139,6 +140,7 @@ OPEN = {  # what the server learns beside, by default hyper-parameters
         "dpfl",
         "cobo",
         "learned_graph",
+        "safe_graph",
         "fedcollab",
         "pfedgat",  # sends plain gradients of validation losses
         "pooled",

@@ -1,0 +1,275 @@
+"""Is a graph never worse than no graph? Twelve settings in which clients differ or do not.
+
+`python -m experiments.never_worse [--data-dir DIR]`: `safe_graph` beside local training, FedAvg,
+FedAvg with fine-tuning and pFedGraph, on digits and on Fashion-MNIST of 14 x 14 pixels. A setting
+is kept where the method is at most one point below the best of the first three, and a gain where it
+is more than one point above all of them. Results accumulate in the folder `--out`; what it has is
+not computed again. `--first-seed 100` gives the seeds on which the method was developed.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+import jaxfl
+from experiments import partial_results
+from experiments.partitions import side_by_side
+from jaxfl.algorithms import fedavg
+from jaxfl.core.messages import Clients
+from jaxfl.core.types import State
+from jaxfl.data import Source
+from jaxfl.experiment import Config, build, gather, resolve
+from jaxfl.experiment.pictures import drawing
+from jaxfl.experiment.session.clients import Data, true_groups
+from jaxfl.experiment.store import files
+
+IMAGES: dict[str, Any] = {"dataset": "fashion_mnist"}
+# Settings by name, in families of one shape of data.
+FAMILIES: dict[str, dict[str, dict[str, Any]]] = {
+    "digits, 10 clients": {
+        "labels, 40 examples": {"partition": "pathological", "max_examples": 40},
+        "Dirichlet .1": {"partition": "dirichlet", "beta": 0.1},
+        "rotation, 100 examples": {"partition": "iid", "concept": "rotation", "max_examples": 100},
+        "swapped labels, 100 examples": {
+            "partition": "iid",
+            "concept": "swapped_labels",
+            "max_examples": 100,
+        },
+        "IID, 40 examples": {"partition": "iid", "max_examples": 40},
+        "quantity": {"partition": "quantity"},
+    },
+    "Fashion-MNIST, 10 clients": {
+        "rotation, 500 examples": IMAGES
+        | {"partition": "iid", "concept": "rotation", "max_examples": 500},
+        "Dirichlet .1, 500 examples": IMAGES
+        | {"partition": "dirichlet", "beta": 0.1, "max_examples": 500},
+        "labels, 100 examples": IMAGES | {"partition": "pathological", "max_examples": 100},
+    },
+    "Fashion-MNIST, 50 clients": {
+        "Dirichlet .5, 100 examples": IMAGES
+        | {"partition": "dirichlet", "beta": 0.5, "max_examples": 100},
+        "swapped labels, 100 examples": IMAGES
+        | {"partition": "iid", "concept": "swapped_labels", "max_examples": 100},
+        "IID, 40 examples": IMAGES | {"partition": "iid", "max_examples": 40},
+    },
+}
+BASELINES = ("local", "fedavg", "fedavg_ft")
+METHODS = ("local", "fedavg_ft", "pfedgraph", "safe_graph")
+COLUMNS = ("local", "fedavg", "fedavg_ft", "pfedgraph", "safe_graph")
+# Of larger data sets the first examples alone are taken.
+TRAIN, TEST = 6_000, 2_000
+SMOKE = {
+    "methods": ("local", "fedavg_ft", "safe_graph"),
+    "families": ("digits, 10 clients",),
+    "rounds": 1,
+    "local_steps": 1,
+    "seeds": 2,
+}
+
+
+def small(source: Source) -> Source:
+    """The first examples of a data set; images of 28 x 28 pixels as 14 x 14."""
+
+    def halve(x: np.ndarray) -> np.ndarray:
+        if x.shape[1:3] != (28, 28):
+            return x
+        return x.reshape(len(x), 14, 2, 14, 2, -1).mean(axis=(2, 4)).astype(np.uint8)
+
+    return source._replace(
+        x_train=halve(source.x_train[:TRAIN]),
+        y_train=source.y_train[:TRAIN],
+        x_test=halve(source.x_test[:TEST]),
+        y_test=source.y_test[:TEST],
+    )
+
+
+def program(config: Config, data: Data) -> Callable:
+    """The runs of a method on federations of one shape.
+
+    Returns:
+      (keys [S], federations [S, C, n, ...]) -> what is kept, with seeds first: `accuracy` of the
+      deployed models [S, C]; `fedavg`, that of the server's model, with FedAvg-FT; `batches` and
+      `floats` of a client; the graph of the last round and its metrics.
+    """
+    built = build(resolve(config, data.source), data)
+    algorithm, task = built.algorithm, built.task
+    everyone = jnp.arange(config.clients)
+    rounds = jaxfl.make_rounds(algorithm, jaxfl.participation.full(config.clients))
+    evaluate = jaxfl.make_evaluate(algorithm, task, after="none")
+    of_server = jaxfl.make_evaluate(fedavg(task), task, after="none")
+
+    def run(key, federation):
+        state = algorithm.init(jax.random.fold_in(key, 0), federation.train)
+        state, (info, _) = rounds(
+            jax.random.fold_in(key, 1), federation, state, 0, length=config.rounds
+        )
+        key = jax.random.fold_in(key, 2)
+        kept = {"accuracy": evaluate(key, federation, state, everyone).deployed.test}
+        if config.algorithm == "fedavg_ft":
+            # FedAvg trains alike, and deploys the server's model.
+            alike = State(Clients(), state.server)
+            kept["fedavg"] = of_server(key, federation, alike, everyone).deployed.test
+        kept["batches"] = info.batches.sum(axis=0).mean()
+        kept["floats"] = (info.up + info.down).sum(axis=0).mean()
+        return kept, *jax.tree.map(lambda leaf: leaf[-1], (info.weights, info.metrics))
+
+    return jax.jit(jax.vmap(run))
+
+
+def graph_numbers(weights: np.ndarray, groups: list[np.ndarray | None]) -> dict[str, list[float]]:
+    """How many clients collaborate, and whether they are of one group, by seed."""
+    measures = [
+        jaxfl.measure_graph(one, labels) for one, labels in zip(weights, groups, strict=True)
+    ]
+    names = ("collaborators", "group_agreement")
+    return {name: [one[name] for one in measures] for name in names if name in measures[0]}
+
+
+def run_family(family: str, base: Config, methods: tuple[str, ...], results: dict, save: Callable):
+    """Fills in what the results lack of a family, one setting and method after the other."""
+    configs = {name: replace(base, **one) for name, one in FAMILIES[family].items()}
+    wanted = [
+        (method, name)
+        for method in methods
+        for name in configs
+        if method not in results.get(f"{family}, {name}", {})
+    ]
+    if not wanted:
+        return
+    first = next(iter(configs))
+    source = small(resolve(configs[first]).source)
+    resolved = {name: resolve(config, source) for name, config in configs.items()}
+    data = {name: gather(one) for name, one in resolved.items()}
+    # In one shape, so that a method is one program for the whole family.
+    whole = side_by_side([one.federation for one in data.values()])
+    keys = jax.vmap(jax.random.key)(base.seed + jnp.arange(base.seeds))
+    programs: dict[str, Callable] = {}
+    for method, name in wanted:
+        began = time.perf_counter()
+        if method not in programs:
+            programs[method] = program(replace(configs[first], algorithm=method), data[first])
+        place = list(configs).index(name) * base.seeds
+        federation = jax.tree.map(lambda x, p=place: x[p : p + base.seeds], whole)
+        kept, weights, metrics = programs[method](keys, federation)
+        entry = kept | ({"metrics": metrics} if metrics else {})
+        config = resolved[name].config
+        groups = [true_groups(config, source, seed) for seed in range(base.seeds)]
+        if weights is not None:
+            entry |= graph_numbers(np.asarray(weights), groups)
+        setting = results.setdefault(f"{family}, {name}", {})
+        setting[method] = jax.tree.map(np.asarray, entry)
+        save()
+        text = f"{family}, {name}, {method}: {100 * kept['accuracy'].mean():.1f}"
+        print(f"{text} ({time.perf_counter() - began:.0f} s)", flush=True)
+
+
+def accuracies(setting: dict[str, Any]) -> dict[str, np.ndarray]:
+    """By method the mean accuracy of the clients in % [S]; FedAvg is that of FedAvg-FT's server."""
+    found = {name: 100 * np.mean(one["accuracy"], axis=1) for name, one in setting.items()}
+    if "fedavg_ft" in setting:
+        found["fedavg"] = 100 * np.mean(setting["fedavg_ft"]["fedavg"], axis=1)
+    return found
+
+
+def margins(setting: dict[str, Any]) -> np.ndarray:
+    """The points by which the method is above the best baseline, the one with the best mean [S]."""
+    found = accuracies(setting)
+    best = max(BASELINES, key=lambda name: found[name].mean())
+    return found["safe_graph"] - found[best]
+
+
+def rows(results: dict[str, Any]) -> list[list[str]]:
+    """A row for each setting that has all methods: mean and deviation over seeds, the margin."""
+    lines = []
+    for name in (f"{family}, {one}" for family in FAMILIES for one in FAMILIES[family]):
+        setting = results.get(name, {})
+        found = accuracies(setting)
+        if not {*BASELINES, "safe_graph"} <= found.keys():
+            continue
+        cells = [
+            f"{found[m].mean():.1f} ± {found[m].std():.1f}" if m in found else "" for m in COLUMNS
+        ]
+        margin = margins(setting)
+        lines.append([name, *cells, f"{margin.mean():+.1f} ± {margin.std():.1f}"])
+    return lines
+
+
+def picture(results: dict[str, Any]) -> bytes:
+    """The margin of each seed over the best baseline, a line for each setting."""
+    figure, panel = drawing.canvas(1, width=6.5, height=4.0)
+    names = [row[0] for row in rows(results)]
+    for place, name in enumerate(names):
+        values = margins(results[name])
+        panel.plot(values, np.full(len(values), place), "o")
+    panel.set_yticks(range(len(names)), names)
+    for bound in (-1, 1):
+        panel.axvline(bound, color="grey", linewidth=0.8)
+    panel.set_xlabel("safe_graph less the best of local, FedAvg and FedAvg-FT, points")
+    return drawing.png(figure)
+
+
+def main(
+    methods: tuple[str, ...] = METHODS,
+    families: tuple[str, ...] = tuple(FAMILIES),
+    data_dir: str | None = None,
+    rounds: int = 20,
+    local_steps: int = 40,
+    seeds: int = 3,
+    first_seed: int = 0,
+    val: float = 0.2,
+    out: Path = Path("runs/never_worse"),
+) -> None:
+    """Runs what has no result yet, prints the table, and writes it with a picture.
+
+    Args:
+      methods: of `METHODS`; the table has settings with the baselines and `safe_graph` alone.
+      families: of `FAMILIES`.
+      data_dir: folder of NAME.npz files; that of JAXFL_DATA_DIR if not given.
+      rounds: communication rounds.
+      local_steps: local steps per round.
+      seeds: how many.
+      first_seed: the first of them.
+      val: the share of a client's examples that are for validation.
+      out: directory to write; results that it holds already are not computed again.
+    """
+    options = {"rounds": rounds, "local_steps": local_steps, "seeds": seeds, "val": val}
+    options |= {"first_seed": first_seed}
+    file = out / "accuracy.json"
+    results = partial_results.load(file, options)
+    save = partial(partial_results.save, file, options, results)
+    for family in families:
+        base = Config(
+            data_dir=data_dir,
+            model="mlp",
+            augment="none",
+            rounds=rounds,
+            local_steps=local_steps,
+            batch_size=32,
+            clients=int(family.split()[-2]),
+            seeds=seeds,
+            seed=first_seed,
+            val=val,
+        )
+        run_family(family, base, methods, results, save)
+    header = ["setting", *COLUMNS, "margin"]
+    table = Table(*header)
+    for row in rows(results):
+        table.add_row(*row)
+    Console().print(table)
+    lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows(results)]
+    files.write_file(out / "table.md", "".join(f"| {' | '.join(line)} |\n" for line in lines))
+    files.write_file(out / "margins.png", picture(results))
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

@@ -1,0 +1,116 @@
+"""Kernel means of the clients' examples: what a client tells of its data in few numbers."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, PyTree
+
+from jaxfl.core import tree
+from jaxfl.core.over_clients import over_clients
+from jaxfl.core.types import Dataset, Problem
+
+__all__ = ["Embedding", "embeddings"]
+
+# of the signs that stand for the inputs of an example
+SIGNS = 64
+# Targets have at most so many numbers; gradients of more are projected at random.
+TARGETS = 32
+# Ids are counted in so many bins.
+BINS = 256
+# number of examples that are embedded at a time
+PART = 32
+
+
+class Embedding(NamedTuple):
+    """What a client sends of its examples."""
+
+    # [M, D] the mean of the examples' embeddings
+    mean: Float[Array, "m d"]
+    # [M] tr(S) / n, the expected squared distance of the mean from that of endless examples
+    variance: Float[Array, "m"]
+
+
+def input_numbers(x: PyTree) -> Float[Array, "f"]:
+    """The inputs of one example as numbers: ids as counts in 256 bins, all others as they are.
+
+    Example:
+      >>> input_numbers({"a": jnp.array([1.0, 2.0]), "b": jnp.array([[3.0]])}).tolist()
+      [1.0, 2.0, 3.0]
+    """
+
+    def leaf(x: Array) -> Array:
+        if jnp.issubdtype(x.dtype, jnp.signedinteger):
+            return jax.nn.one_hot(x.ravel() % BINS, BINS).sum(axis=0)
+        return x.ravel().astype(jnp.float32)
+
+    return jnp.concatenate([leaf(jnp.asarray(x)) for x in jax.tree.leaves(x)])
+
+
+def embeddings(problem: Problem) -> Callable[[Dataset], Embedding]:
+    """The kernel means of clients' examples, in random features that all clients have in common.
+
+    The embedding of an example is the product of two unit vectors: the signs of 64 random
+    projections of its input, less the input's mean, and the gradient of its error by a prediction
+    of 0. It is the direction in which the example would move a linear model of the signs. So
+    it tells apart clients that differ in inputs, in targets, or in what a target means, and needs
+    neither a trained model nor the scale of the data. The kernel of the signs is 1 - 2 a / pi
+    of the angle a of two inputs (Charikar, 2002, https://doi.org/10.1145/509907.509965).
+
+    Args:
+      problem: of the model; its error and the shape of its predictions are used.
+
+    Returns:
+      (data [M, n]) -> `Embedding`.
+
+    Example:
+      >>> embedding = embeddings(task.problem)(cohort.train)
+      >>> embedding.mean.shape, embedding.variance.shape
+      ((4, 128), (4,))
+    """
+    zero = jax.random.key(0)
+    model = jax.eval_shape(problem.init, zero)
+
+    def numbers_of(x: PyTree, y: PyTree) -> tuple[Array, Array]:
+        """The input of an example, and the gradient of its error by a prediction of 0."""
+        inputs = input_numbers(x)
+        x, y = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], (x, y))
+        shape = jax.eval_shape(problem.apply, model, x)
+        start = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
+        target = problem.compared(x, y)
+        by_prediction = jax.grad(lambda p: problem.error(p, target).sum())(start)
+        return inputs, tree.ravel(by_prediction)[0].astype(jnp.float32)
+
+    def of_client(data: Dataset) -> Embedding:
+        mask = jnp.asarray(data.mask) > 0
+
+        n = mask.size
+        like = tree.at((data.x, data.y), 0)
+        x_shape, y_shape = jax.eval_shape(lambda: numbers_of(*like))
+        of_inputs = jax.random.normal(zero, (x_shape.size, SIGNS))
+        of_targets = jax.random.normal(zero, (y_shape.size, TARGETS))
+
+        def of_example(place: Array) -> tuple[Array, Array]:
+            inputs, pull = numbers_of(*tree.at((data.x, data.y), place))
+            projected = jnp.matmul(inputs - inputs.mean(), of_inputs, precision="highest")
+            if pull.size > TARGETS:
+                pull = jnp.matmul(pull, of_targets, precision="highest")
+            norm = jnp.sqrt(jnp.sum(pull**2))
+            signs = jnp.where(projected >= 0, 1.0, -1.0) / np.sqrt(SIGNS)
+            return signs, pull / jnp.where(norm > 0, norm, 1.0)
+
+        signs, pulls = lax.map(of_example, jnp.arange(n), batch_size=min(PART, n))
+        pulls = jnp.where(mask[:, None] & jnp.isfinite(pulls), pulls, 0.0)
+        count = mask.sum()
+        mean = jnp.matmul(signs.T, pulls, precision="highest") / jnp.maximum(count, 1)
+        squares = jnp.sum(pulls**2) / jnp.maximum(count, 1)
+        own = jnp.sum(mean**2)
+        trace = jnp.maximum(squares - own, 0.0) * count / jnp.maximum(count - 1, 1)
+        # A client of one example or none may be anything.
+        variance = jnp.where(count > 1, trace / jnp.maximum(count, 1), 1.0)
+        return Embedding(mean.ravel(), variance)
+
+    return over_clients(of_client, "auto")

@@ -1,0 +1,164 @@
+"""Weights of a graph from what clients' samples say of their distributions, with nothing to choose.
+
+All-for-one compares gradients at one model, the other kernel means of the clients' examples. Beside
+them the shrinkage by which clients that choose by few examples learn from each other's choices.
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from jaxfl.core.options import checked
+from jaxfl.core.shapes import Stack
+from jaxfl.kernels.mixing import positive_rows
+from jaxfl.kernels.similarity import gram, scaled, squared_differences
+from jaxfl.kernels.simplex import fill_rows
+
+# The smallest number that counts as a variance.
+LEAST = 1e-12
+
+
+@checked
+def all_for_one_rows(
+    grads: Stack,
+    sizes: Int[Array, "m"],
+    reported: Bool[Array, "m"],
+    binary: bool = True,
+) -> Float[Array, "m m"]:
+    """Rows of adaptive All-for-one: who has a gradient like the client's own, at the same model.
+
+    The similarity of client j for client i is r_ij = max(0, 1 - |g_i - g_j|^2 / |g_i|^2). It is
+    positive where a step along -g_j lowers a smooth loss of client i by its first-order bound:
+    |g_i - g_j| < |g_i|. Binary weights are n_j over the clients with r_ij > 0; continuous ones are
+    in proportion to r_ij.
+
+    Le Bars, Philippenko, Scaman and Massoulié, 2025, https://arxiv.org/abs/2507.06844.
+
+    Differs: the paper was not at hand, and the criterion is that of its authors' code, which has
+    the length of the difference in place of its square. There every client's gradient is computed
+    at every other client's model; here all are of one model.
+
+    Args:
+      grads: g, gradients or updates from one common model [M, ...].
+      sizes: n, numbers of examples [M].
+      reported: whose gradients count [M].
+      binary: which form the weights have.
+
+    Returns:
+      Row-stochastic [M, M].
+
+    Example:
+      >>> grads = jnp.array([[1.0, 0.0], [1.0, 0.5], [-1.0, 0.0]])
+      >>> rows = all_for_one_rows(grads, jnp.array([10, 30, 10]), jnp.ones(3, bool))
+      >>> rows.tolist()
+      [[0.25, 0.75, 0.0], [0.25, 0.75, 0.0], [0.0, 0.0, 1.0]]
+    """
+    rescaled, power = scaled(grads)
+    unit = power / power.max()
+    products = gram(rescaled) * unit[:, None] * unit[None]
+    own = jnp.diagonal(products)
+    # 1 - |g_i - g_j|^2 / |g_i|^2 = (2 g_i . g_j - g_j . g_j) / g_i . g_i
+    share = (2 * products - own[None]) / jnp.maximum(own, LEAST)[:, None]
+    diagonal = jnp.eye(own.size, dtype=bool)
+    ratio = jnp.where(diagonal, 1.0, jnp.clip(share, 0.0, 1.0))
+    ratio = jnp.where(reported[None], ratio, 0.0)
+    if binary:
+        ratio = jnp.where(ratio > 0, jnp.maximum(sizes, 1)[None].astype(ratio.dtype), 0.0)
+    return positive_rows(ratio)
+
+
+@checked
+def embedding_rows(
+    means: Float[Array, "m d"],
+    variances: Float[Array, "m"],
+    reported: Bool[Array, "m"],
+) -> Float[Array, "m m"]:
+    """Rows by which a mixture of the clients' samples is nearest to a client's own distribution.
+
+    An example z has an embedding phi(z). Client i has the mean m_i of those of its n_i examples,
+    with expectation mu_i, and v_i = tr(S_i) / n_i is the expected squared distance of the two. The
+    mixture sum_j w_j m_j has the expected squared distance |sum_j w_j (mu_j - mu_i)|^2 +
+    sum_j w_j^2 v_j from mu_i, at most sum_j w_j b_ij + w_j^2 v_j with b_ij = |mu_i - mu_j|^2. An
+    unbiased estimate of b_ij is |m_i - m_j|^2 - v_i - v_j; where it is negative, 0 stands for it.
+    The rows are the minimum on the simplex, a water filling (`simplex.fill_rows`). Clients of one
+    distribution weigh nearly in proportion to their n; a client that is like no other one keeps its
+    own; with few examples it mixes with those that differ by less than its own mean errs.
+
+    Fermanian, Le Bars and Bellet, 2026, https://arxiv.org/abs/2603.02233, after the multi-task
+    averages of Marienwald, Fermanian and Blanchard, 2021, https://arxiv.org/abs/2011.06794.
+
+    Differs: of the papers the abstracts were at hand. The estimate of the risk and its minimum are
+    derived here, as above.
+
+    Args:
+      means: m [M, D].
+      variances: v [M].
+      reported: whose means count [M].
+
+    Returns:
+      Row-stochastic [M, M].
+
+    Example:
+      >>> means = jnp.array([[0.0, 0.0], [0.1, 0.0], [3.0, 4.0]])
+      >>> equal = jnp.full(3, 0.01)
+      >>> embedding_rows(means, equal, jnp.ones(3, bool)).tolist()
+      [[0.5, 0.5, 0.0], [0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]
+    """
+    M = reported.size
+    bias = squared_differences(means) - variances[:, None] - variances[None]
+    bias = jnp.where(reported[None], jnp.maximum(bias, 0.0), jnp.inf)
+    bias = jnp.where(jnp.eye(M, dtype=bool), 0.0, bias)
+    return fill_rows(bias, jnp.maximum(variances, LEAST))
+
+
+@checked
+def shrunk_means(
+    means: Float[Array, "m k"],
+    squares: Float[Array, "m k"],
+    counts: Float[Array, "m"],
+) -> Float[Array, "m k"]:
+    """Each client's expected scores of K candidates, given its own few examples and all others'.
+
+    The true mean of client i is a draw with mean mu and variance t, and the mean of its n_i
+    examples has the variance s / n_i. The expectation, given all of them, is (t m_i + s / n_i mu) /
+    (t + s / n_i): where clients do not differ (t = 0) all have the common mean; where they differ
+    much, or have many examples, each its own. s is pooled over the clients. t is the estimate of
+    DerSimonian and Laird, 1986, https://doi.org/10.1016/0197-2456(86)90046-2, from the squared
+    distances of the means, Q = sum_i n_i / s (m_i - m)^2, whose expectation is M - 1 for t = 0.
+
+    Finite for scores up to 1e15.
+
+    Args:
+      means: m, of the scores of each client's examples [M, K].
+      squares: the mean squares of these scores [M, K].
+      counts: n [M]. A client without examples, or with scores that are not finite, has the common
+        mean.
+
+    Returns:
+      [M, K]; 0 where nobody has examples.
+
+    Example:
+      >>> means = jnp.array([[0.0], [1.0]])
+      >>> shrunk_means(means, means**2 + 10.0, jnp.full(2, 5.0)).tolist()  # chance explains it
+      [[0.5], [0.5]]
+      >>> shrunk_means(means, means**2 + 1e-9, jnp.full(2, 5.0)).round(3).tolist()
+      [[0.0], [1.0]]
+    """
+    sound = jnp.isfinite(means + squares).all(axis=1)
+    n = jnp.where(sound, counts, 0.0)[:, None]
+    has = n > 0
+    means = jnp.where(has, means, 0.0)
+    spread = jnp.where(has, jnp.maximum(squares - means**2, 0.0), 0.0)
+    freedom = jnp.maximum(jnp.sum(jnp.maximum(n - 1, 0)), 1)
+    within = jnp.maximum(jnp.sum(n * spread, axis=0, keepdims=True) / freedom, LEAST)
+    # The estimate of t by its moments.
+    total = jnp.maximum(n.sum(), 1)
+    common = jnp.sum(n * means, axis=0, keepdims=True) / total
+    distance = jnp.sum(n * (means - common) ** 2, axis=0, keepdims=True) / within
+    excess = distance - (jnp.sum(has) - 1)
+    between = excess * within / jnp.maximum(total - jnp.sum(n**2) / total, LEAST)
+    between = jnp.maximum(between, 0.0)
+    # The common mean, in which clients with many examples count hardly more if t is large.
+    weight = n / (between * n + within)
+    whole = jnp.sum(weight, axis=0, keepdims=True)
+    common = jnp.sum(weight * means, axis=0, keepdims=True) / jnp.where(whole > 0, whole, 1.0)
+    return (between * n * means + within * common) / (between * n + within)
