@@ -92,15 +92,18 @@ def adapters(rows: dict[str, Any], platform: str) -> list[str]:
     """The table of local steps of adapters."""
     lines = [
         ADAPTERS.format(library=LIBRARY[platform]),
-        "| step | compiling, s (CPU) | temporaries, MiB | kernels a step | GFLOP | GB | bound, ms "
-        "| products | joint | apart |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+        "| step | temporaries, MiB | GFLOP | GB | bound, ms | products | joint | apart |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for name, row in rows.items():
         clients, batch = name.split()
         counts = [f"{row[key]:,}" if key in row else "" for key in ("products", "joint", "apart")]
         title = f"{clients} clients, batch {batch}"
-        lines.append(f"| {title} | {' | '.join([cells(row, platform, 'float32'), *counts])} |")
+        if "error" in row:
+            lines.append(f"| {title} | does not compile: {row['error']} | | | | | | |")
+            continue
+        _, temporaries, *_, flop, moved, bound = cells(row, platform, "float32").split(" | ")
+        lines.append(f"| {' | '.join([title, temporaries, flop, moved, bound, *counts])} |")
     least = [row["rows"] for row in rows.values() if "rows" in row]
     return [*lines, *(["", JOINT.format(rows=min(least))] if least else [])]
 

@@ -21,7 +21,7 @@ LEAST = 1e-12
 def all_for_one_rows(
     grads: Stack,
     sizes: Int[Array, "m"],
-    reported: Bool[Array, "m"],
+    reported: Bool[Array, "m"] | None = None,
     binary: bool = True,
 ) -> Float[Array, "m m"]:
     """Rows of adaptive All-for-one: who has a gradient like the client's own, at the same model.
@@ -40,7 +40,7 @@ def all_for_one_rows(
     Args:
       grads: g, gradients or updates from one common model [M, ...].
       sizes: n, numbers of examples [M].
-      reported: whose gradients count [M].
+      reported: whose gradients count [M]. None: everybody's.
       binary: which form the weights have.
 
     Returns:
@@ -48,7 +48,7 @@ def all_for_one_rows(
 
     Example:
       >>> grads = jnp.array([[1.0, 0.0], [1.0, 0.5], [-1.0, 0.0]])
-      >>> rows = all_for_one_rows(grads, jnp.array([10, 30, 10]), jnp.ones(3, bool))
+      >>> rows = all_for_one_rows(grads, jnp.array([10, 30, 10]))
       >>> rows.tolist()
       [[0.25, 0.75, 0.0], [0.25, 0.75, 0.0], [0.0, 0.0, 1.0]]
     """
@@ -60,7 +60,8 @@ def all_for_one_rows(
     share = (2 * products - own[None]) / jnp.maximum(own, LEAST)[:, None]
     diagonal = jnp.eye(own.size, dtype=bool)
     ratio = jnp.where(diagonal, 1.0, jnp.clip(share, 0.0, 1.0))
-    ratio = jnp.where(reported[None], ratio, 0.0)
+    if reported is not None:
+        ratio = jnp.where(reported[None], ratio, 0.0)
     if binary:
         ratio = jnp.where(ratio > 0, jnp.maximum(sizes, 1)[None].astype(ratio.dtype), 0.0)
     return positive_rows(ratio)
@@ -70,7 +71,7 @@ def all_for_one_rows(
 def embedding_rows(
     means: Float[Array, "m d"],
     variances: Float[Array, "m"],
-    reported: Bool[Array, "m"],
+    reported: Bool[Array, "m"] | None = None,
 ) -> Float[Array, "m m"]:
     """Rows by which a mixture of the clients' samples is nearest to a client's own distribution.
 
@@ -92,7 +93,7 @@ def embedding_rows(
     Args:
       means: m [M, D].
       variances: v [M].
-      reported: whose means count [M].
+      reported: whose means count [M]. None: everybody's.
 
     Returns:
       Row-stochastic [M, M].
@@ -100,12 +101,14 @@ def embedding_rows(
     Example:
       >>> means = jnp.array([[0.0, 0.0], [0.1, 0.0], [3.0, 4.0]])
       >>> equal = jnp.full(3, 0.01)
-      >>> embedding_rows(means, equal, jnp.ones(3, bool)).tolist()
+      >>> embedding_rows(means, equal).tolist()
       [[0.5, 0.5, 0.0], [0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]
     """
-    M = reported.size
+    M = variances.size
     bias = squared_differences(means) - variances[:, None] - variances[None]
-    bias = jnp.where(reported[None], jnp.maximum(bias, 0.0), jnp.inf)
+    bias = jnp.maximum(bias, 0.0)
+    if reported is not None:
+        bias = jnp.where(reported[None], bias, jnp.inf)
     bias = jnp.where(jnp.eye(M, dtype=bool), 0.0, bias)
     return fill_rows(bias, jnp.maximum(variances, LEAST))
 
