@@ -6,12 +6,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, Float, PyTree
 
 from jaxfl.core import tree
 from jaxfl.core.over_clients import over_clients
 from jaxfl.core.types import Dataset, Problem
+from jaxfl.training.loop import sum_parts
 
 __all__ = ["Embedding", "embeddings"]
 
@@ -84,33 +84,30 @@ def embeddings(problem: Problem) -> Callable[[Dataset], Embedding]:
         by_prediction = jax.grad(lambda p: problem.error(p, target).sum())(start)
         return inputs, tree.ravel(by_prediction)[0].astype(jnp.float32)
 
+    def sums(part: Dataset) -> tuple[Array, Array]:
+        """The sum of the embeddings of some examples, and that of their squared lengths."""
+        inputs, pulls = jax.vmap(numbers_of)(part.x, part.y)
+        projected = jnp.matmul(
+            inputs - inputs.mean(axis=1, keepdims=True),
+            jax.random.normal(zero, (inputs.shape[1], SIGNS)),
+            precision="highest",
+        )
+        signs = jnp.where(projected >= 0, 1.0, -1.0) / np.sqrt(SIGNS)
+        if pulls.shape[1] > TARGETS:
+            of_targets = jax.random.normal(zero, (pulls.shape[1], TARGETS))
+            pulls = jnp.matmul(pulls, of_targets, precision="highest")
+        norms = jnp.sqrt(jnp.sum(pulls**2, axis=1, keepdims=True))
+        pulls = pulls / jnp.where(norms > 0, norms, 1.0)
+        pulls = jnp.where((part.mask > 0)[:, None] & jnp.isfinite(pulls), pulls, 0.0)
+        return jnp.matmul(signs.T, pulls, precision="highest").ravel(), jnp.sum(pulls**2)
+
     def of_client(data: Dataset) -> Embedding:
-        mask = jnp.asarray(data.mask) > 0
-
-        n = mask.size
-        like = tree.at((data.x, data.y), 0)
-        x_shape, y_shape = jax.eval_shape(lambda: numbers_of(*like))
-        of_inputs = jax.random.normal(zero, (x_shape.size, SIGNS))
-        of_targets = jax.random.normal(zero, (y_shape.size, TARGETS))
-
-        def of_example(place: Array) -> tuple[Array, Array]:
-            inputs, pull = numbers_of(*tree.at((data.x, data.y), place))
-            projected = jnp.matmul(inputs - inputs.mean(), of_inputs, precision="highest")
-            if pull.size > TARGETS:
-                pull = jnp.matmul(pull, of_targets, precision="highest")
-            norm = jnp.sqrt(jnp.sum(pull**2))
-            signs = jnp.where(projected >= 0, 1.0, -1.0) / np.sqrt(SIGNS)
-            return signs, pull / jnp.where(norm > 0, norm, 1.0)
-
-        signs, pulls = lax.map(of_example, jnp.arange(n), batch_size=min(PART, n))
-        pulls = jnp.where(mask[:, None] & jnp.isfinite(pulls), pulls, 0.0)
-        count = mask.sum()
-        mean = jnp.matmul(signs.T, pulls, precision="highest") / jnp.maximum(count, 1)
-        squares = jnp.sum(pulls**2) / jnp.maximum(count, 1)
-        own = jnp.sum(mean**2)
-        trace = jnp.maximum(squares - own, 0.0) * count / jnp.maximum(count - 1, 1)
+        total, squares = sum_parts(sums, data, PART)
+        count = (jnp.asarray(data.mask) > 0).sum()
+        mean = total / jnp.maximum(count, 1)
+        # tr(S), from n - 1 degrees of freedom
+        spread = jnp.maximum(squares - count * jnp.sum(mean**2), 0.0) / jnp.maximum(count - 1, 1)
         # A client of one example or none may be anything.
-        variance = jnp.where(count > 1, trace / jnp.maximum(count, 1), 1.0)
-        return Embedding(mean.ravel(), variance)
+        return Embedding(mean, jnp.where(count > 1, spread / jnp.maximum(count, 1), 1.0))
 
     return over_clients(of_client, "auto")
