@@ -112,7 +112,8 @@ def safe_graph(
 
     def weigh(uploads: Uploads) -> Float[Array, "m m"]:
         if of_data:
-            return embedding_rows(*uploads.plain, uploads.reported)
+            means, variances = uploads.plain
+            return embedding_rows(means, variances, uploads.reported)
         updates = jax.tree.map(jnp.subtract, uploads.received[0], uploads.before[0])
         return all_for_one_rows(updates, uploads.sizes, uploads.reported, graph == "binary")
 
@@ -125,7 +126,9 @@ def safe_graph(
     def compare(
         key: PRNGKey, memory: Candidates, down: Down, cohort: Cohort
     ) -> tuple[Candidates, Up, Report]:
-        candidates = Candidates(*memory[:2], *down.each, deploy_common((), down, cohort))
+        own, tuned = down.each
+        common = deploy_common((), down, cohort)
+        candidates = memory._replace(mixture=own, tuned_mixture=tuned, common=common)
         return candidates, Up((), (), scores_of(candidates, cohort)), Report()
 
     def judge(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
