@@ -232,9 +232,10 @@ def _operations(instructions: list[Instruction], shapes: dict[str, str]) -> int:
 def _products(instructions: list[Instruction], shapes: dict[str, str]) -> list[Product]:
     return [
         Product(
-            *(_sides(shapes.get(operand, "")) for operand in one.operands[:2]),
-            _sides(one.shape),
-            _axes("batch", one),
+            left=_sides(shapes.get(one.operands[0], "")),
+            right=_sides(shapes.get(one.operands[1], "")),
+            result=_sides(one.shape),
+            batch=_axes("batch", one),
         )
         for one in instructions
         if len(one.operands) > 1 and _axes("contracting", one)

@@ -72,7 +72,8 @@ class FrozenViT(nn.Module):
             inside = self.normalised(f"{block}/norm1", x)
             qkv = self.adapted(f"{block}/qkv", inside, adapters)
             qkv = qkv.unflatten(2, (3, HEADS, WIDTH // HEADS)).permute(2, 0, 3, 1, 4)
-            mixed = nn.functional.scaled_dot_product_attention(*qkv)
+            query, key, value = qkv.unbind()
+            mixed = nn.functional.scaled_dot_product_attention(query, key, value)
             x = x + self.adapted(f"{block}/out", mixed.transpose(1, 2).flatten(2), adapters)
             inside = self.normalised(f"{block}/norm2", x)
             inside = nn.functional.gelu(self.adapted(f"{block}/up", inside, adapters))
@@ -173,7 +174,8 @@ if __name__ == "__main__":
     file = sys.argv[4]
     if (apart := difference(file)) > TOLERANCE:
         sys.exit(f"the outputs or the steps differ from those of jaxfl by {apart:.1e}")
-    case = *map(int, sys.argv[1:4]), file
+    batch, steps, clients = map(int, sys.argv[1:4])
+    case = batch, steps, clients, file
     threads = client_step_ms(*case)
     processes = process_per_core_ms(*case)
     print_json(difference=apart, threads=threads, processes=processes, version=torch.__version__)

@@ -59,6 +59,7 @@ def parts_of(clients: int, batch: int, width: int) -> Parts:
     one = tree.at(examples(1, batch), 0)
     gradient = jax.jit(jax.grad(data_loss(task.problem), has_aux=True))
     memory = gradient.lower(params, one, None, key).compile().memory_analysis()
+    assert memory is not None  # XLA for CPUs tells its plan
     weights = frozen_weights(width)
     frozen = sum(leaf.size for path, leaf in weights.items() if "head" not in path)
     trained = tree.size(params)
