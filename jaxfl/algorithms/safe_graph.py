@@ -72,10 +72,11 @@ def safe_graph(
     "continuous" with those whose update of the global model is nearer to its own than 0 is.
 
     The choice: s_ic is the mean over held-out examples of client i of (score of candidate c - mean
-    score of all five). The largest of a few uncertain s_ic is often chance. The server, which has
-    them all, answers with their expectations (`shrunk_means`): near the common mean where clients
-    do not differ in what suits them, near s_ic where they do. Held out are the validation examples;
-    without any, every fifth of a client's training. State: `Memory`; server = the global model.
+    score of all five). The server, which has them all, answers with expectations (`shrunk_means`):
+    near the common mean where clients do not differ in what suits them, near s_ic where they do.
+    Held out are the validation examples; without any, every fifth of a client's training.
+
+    State: memory = `Memory`; server = the global model. Metrics: who takes each candidate.
 
     Args:
       task: the model and its training.
