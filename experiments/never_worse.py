@@ -103,8 +103,9 @@ def program(config: Config, data: Data) -> Callable:
     """
     built = build(resolve(config, data.source), data)
     algorithm, task = built.algorithm, built.task
-    everyone = jnp.arange(config.clients)
-    rounds = jaxfl.make_rounds(algorithm, jaxfl.participation.full(config.clients))
+    clients = data.federation.train.mask.shape[-2]
+    everyone = jnp.arange(clients)
+    rounds = jaxfl.make_rounds(algorithm, jaxfl.participation.full(clients))
     evaluate = jaxfl.make_evaluate(algorithm, task, after="none")
     of_server = jaxfl.make_evaluate(fedavg(task), task, after="none")
 
@@ -126,7 +127,7 @@ def program(config: Config, data: Data) -> Callable:
     return jax.jit(jax.vmap(run))
 
 
-def graph_numbers(weights: np.ndarray, groups: list[np.ndarray | None]) -> dict[str, list[float]]:
+def graph_numbers(weights: np.ndarray, groups: list[np.ndarray | None]) -> dict[str, list]:
     """How many clients collaborate, and whether they are of one group, by seed."""
     measures = [
         jaxfl.measure_graph(one, labels) for one, labels in zip(weights, groups, strict=True)
@@ -206,7 +207,7 @@ def rows(results: dict[str, Any]) -> list[list[str]]:
 
 def picture(results: dict[str, Any]) -> bytes:
     """The margin of each seed over the best baseline, a line for each setting."""
-    figure, panel = drawing.canvas(1, width=6.5, height=4.0)
+    figure, (panel,) = drawing.canvas(1, width=6.5, height=4.0)
     names = [row[0] for row in rows(results)]
     for place, name in enumerate(names):
         values = margins(results[name])

@@ -72,11 +72,9 @@ def safe_graph(
     "continuous" with those whose update of the global model is nearer to its own than 0 is.
 
     The choice: s_ic is the mean over held-out examples of client i of (score of candidate c - mean
-    score of all five). The largest of a few uncertain s_ic is often chance. The server, which has
-    them all, answers with their expectations (`shrunk_means`): near the common mean where clients
-    do not differ in what suits them, near s_ic where they do. Held out are the validation examples;
-    without any, every fifth of a client's training. Beside two models a client sends these scores
-    and, with "embeddings", 64 numbers for each class.
+    score of all five). The server, which has them all, answers with expectations (`shrunk_means`):
+    near the common mean where clients do not differ in what suits them, near s_ic where they do.
+    Held out are the validation examples; without any, every fifth of a client's training.
 
     State: memory = `Memory`; server = the global model. Metrics: who takes each candidate.
 
@@ -105,15 +103,15 @@ def safe_graph(
         common = deploy_common((), down, cohort)
         tuned = fit(stream(key, "fit"), common, None, cohort)
         own = fit(stream(key, "second_fit"), memory.own, None, cohort)
-        sent = (tuned.params, own.params)
-        up = Up(sent, (common, memory.own), embed(cohort.train) if of_data else ())
+        plain = embed(cohort.train) if of_data else ()
+        up = Up((tuned.params, own.params), (common, memory.own), plain)
         report = Report((tuned.loss + own.loss) / 2, tuned.batches + own.batches, own.params)
-        return Candidates(*sent), up, report
+        return Candidates(tuned.params, own.params), up, report
 
     def weigh(uploads: Uploads) -> Float[Array, "m m"]:
         if of_data:
-            means, variances = uploads.plain
-            return embedding_rows(means, variances, uploads.reported)
+            mean, variance = uploads.plain
+            return embedding_rows(mean, variance, uploads.reported)
         updates = jax.tree.map(jnp.subtract, uploads.received[0], uploads.before[0])
         return all_for_one_rows(updates, uploads.sizes, uploads.reported, graph == "binary")
 
@@ -126,9 +124,9 @@ def safe_graph(
     def compare(
         key: PRNGKey, memory: Candidates, down: Down, cohort: Cohort
     ) -> tuple[Candidates, Up, Report]:
-        own, tuned = down.each
+        mixture, tuned_mixture = down.each
         common = deploy_common((), down, cohort)
-        candidates = memory._replace(mixture=own, tuned_mixture=tuned, common=common)
+        candidates = Candidates(memory.tuned, memory.own, mixture, tuned_mixture, common)
         return candidates, Up((), (), scores_of(candidates, cohort)), Report()
 
     def judge(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:

@@ -20,6 +20,7 @@ SLOW = {
     "gfedmtl_fig2",
     "gfedmtl_integral",
     "known_defences",
+    "never_worse",
     "pfedgat_attention",
 }
 SCRIPTS = [
