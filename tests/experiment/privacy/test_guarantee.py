@@ -121,7 +121,7 @@ OPEN = {  # what the server learns beside, by default hyper-parameters
         "dpfl",
         "cobo",
         "learned_graph",  # clients choose a mixture by their validation losses
-        "safe_graph",  # the weights follow means of the examples, and clients choose by their scores
+        "safe_graph",  # sends means of the examples in random features, and scores
         "fedcollab",  # coalitions follow discriminators of the examples, without noise
         "pooled",  # one place has all examples
     },
