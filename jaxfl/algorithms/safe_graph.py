@@ -51,7 +51,7 @@ class Candidates(NamedTuple):
 
 @method(
     title="safe graph",
-    paper="none; jaxfl's own, with weights after arXiv 2603.02233 and 2507.06844",
+    paper="none; jaxfl's own (2026), with weights after arXiv 2603.02233 and 2507.06844",
     personal="the choice of a model",
     sends="two models, the mean of its examples in random features, and scores",
     turn_first="raise --val, by which clients choose",

@@ -139,7 +139,7 @@ def random_circle(
     places = jnp.argsort(jnp.argsort(jnp.where(present, numbers, jnp.inf)))
     ahead = (places[None] - places[:, None]) % jnp.maximum(present.sum(), 1)
     edges = present[:, None] & present[None] & (ahead >= 1) & (ahead <= degree)
-    return edges.astype(jnp.float32)
+    return edges.astype(float)
 
 
 @checked
@@ -194,7 +194,7 @@ def _largest(
     others = reported[:, None] & reported[None] & ~jnp.eye(clients, dtype=bool)
     _, columns = lax.top_k(jnp.where(others, scores, -jnp.inf), min(degree, clients))
     chosen = jnp.zeros((clients, clients), bool).at[jnp.arange(clients)[:, None], columns].set(True)
-    return (chosen & others).astype(jnp.float32)
+    return (chosen & others).astype(float)
 
 
 def _edges(graph: Float[Array, "m m"], reported: Bool[Array, "m"] | None) -> Float[Array, "m m"]:

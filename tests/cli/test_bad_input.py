@@ -375,6 +375,7 @@ NUMBERS = [
         for name in ("participation", "decay")
         for v in ["nan", "inf", "-1", "0", "1.01", "1e400"]
     ],
+    *[([*RUN, "--side", value], "expected a whole number from 1 to") for value in ("0", "-1")],
     *[
         ([*RUN, "--lora", value, "--weights", "w.npz"], "expected a whole number from 1 to")
         for value in ("-1", "0", HUGE)
