@@ -288,6 +288,7 @@ def main(
     rounds: int = 10,
     seeds: int = 3,
     methods: tuple[str, ...] = tuple(METHODS),
+    examples: int = 60,
 ) -> None:
     """Runs every method that has no result yet, prints the table and writes it with its picture.
 
@@ -300,6 +301,7 @@ def main(
       rounds: communication rounds.
       seeds: divisions of the data and initial models.
       methods: names of `METHODS`.
+      examples: the most windows of a role in `shakespeare`; half of them are its test set.
     """
     check(
         case != "cifar100" or weights is not None,
@@ -308,9 +310,11 @@ def main(
     if case == "cifar100" and weights is not None:
         made = cifar100(weights, data_dir, out / "inputs.npz")
     else:
-        made = shakespeare(data_dir) if case == "shakespeare" else digits()
+        made = shakespeare(data_dir, examples=examples) if case == "shakespeare" else digits()
     methods = tuple(name for name in methods if name not in made.without)
     settings = {"case": case, "rounds": rounds}
+    if case == "shakespeare":
+        settings["examples"] = examples
     kept = partial_results.load(out / RESULTS, settings)
     for name in methods:
         left = [seed for seed in range(seeds) if f"{name}: {seed}" not in kept]

@@ -23,6 +23,7 @@ from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.types import Federation
 from jaxfl.experiment.pictures import drawing
 from jaxfl.experiment.store import files
+from jaxfl.models.convolution.conv import conv
 from jaxfl.models.norm import GroupNorm
 from jaxfl.models.vit import ViT
 
@@ -39,6 +40,17 @@ CLIENTS = 10
 GROUPS = 8
 
 
+def convolution(width: int, side: int, stride: int) -> nn.Module:
+    """A convolution without bias that is fast with a kernel for each client."""
+    return nn.Conv(
+        width,
+        (side, side),
+        (stride, stride),
+        use_bias=False,
+        conv_general_dilated=conv,
+    )
+
+
 class Block(nn.Module):
     """Two 3x3 convolutions beside a shortcut, each with group normalisation."""
 
@@ -50,7 +62,7 @@ class Block(nn.Module):
         """[B, h, w, c] -> [B, h / stride, w / stride, width], rounded up."""
 
         def layer(x, side, stride):
-            x = nn.Conv(self.width, (side, side), (stride, stride), use_bias=False)(x)
+            x = convolution(self.width, side, stride)(x)
             return GroupNorm(GROUPS)(x)
 
         y = layer(nn.relu(layer(x, 3, self.stride)), 3, 1)
@@ -70,7 +82,7 @@ class ResNet18(nn.Module):
     @nn.compact
     def __call__(self, x):
         """[B, h, w, c] -> [B, outputs]."""
-        x = nn.Conv(64, (7, 7), (2, 2), use_bias=False)(x)
+        x = convolution(64, 7, 2)(x)
         x = nn.max_pool(nn.relu(GroupNorm(GROUPS)(x)), (3, 3), (2, 2), "SAME")
         for stage, width in enumerate((64, 128, 256, 512)):
             for number in range(2):
@@ -119,7 +131,7 @@ def picture(results: dict[str, dict[str, list[float]]]) -> bytes:
     panel.set(title="accuracy above local training, points")
     panel.set_xticks(range(len(models)), models)
     panel.grid(alpha=0.25)
-    panel.legend(frameon=False, fontsize=8)
+    panel.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return drawing.png(figure)
 
 
@@ -140,7 +152,7 @@ def main(
     out: Path = Path("runs/depth"),
     models: tuple[str, ...] = tuple(MODELS),
     methods: tuple[str, ...] = METHODS,
-    rounds: int = 20,
+    rounds: int = 40,
     seeds: int = 3,
     beta: float = 0.1,
     examples: int = 600,

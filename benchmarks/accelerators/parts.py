@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -24,6 +25,7 @@ import jaxfl
 from benchmarks.accelerators.rows import Session, measure_row
 from benchmarks.measure import best_ms, compile_round, copy_gbs, product_gflops, without_evaluation
 from benchmarks.peers import ROOT, run_peer
+from benchmarks.rounds import adapters
 from benchmarks.rounds.fedavg_round import federation
 from benchmarks.rounds.local_training import compile_training
 from jaxfl.core.types import Dataset
@@ -152,6 +154,38 @@ def peers(session: Session) -> None:
             measure_row(session, "peers", case, run)
 
 
+def frozen(session: Session) -> None:
+    """A local step of adapters on a frozen vision transformer, beside a PyTorch loop, and memory.
+
+    The loop takes one client after another, so few of them tell its time. The peak is that of this
+    process so far, so batches grow.
+    """
+    device = "cuda" if jax.default_backend() == "gpu" else "cpu"
+    clients, batches, steps = (2, (1,), 1) if session.smallest else (100, (4, 16), 10)
+    with tempfile.TemporaryDirectory() as folder:
+        sample = Path(folder) / "sample.npz"
+        if session.peers is not None:
+            # TF32 would be too far from the peer's float32.
+            with jax.default_matmul_precision("float32"):
+                adapters.write_sample(sample)
+        for batch in batches:
+            case = {"clients": clients, "batch": batch}
+
+            def step(batch: int = batch) -> dict:
+                one = adapters.Case(batch, steps, clients)
+                ms, compiling = adapters.client_step_ms(one, "all", repeats=3)
+                found = {"client step ms": ms, "compile s": compiling}
+                stats = jax.local_devices()[0].memory_stats()
+                if stats:
+                    found["peak MiB"] = stats["peak_bytes_in_use"] / 2**20
+                peer = run_peer(
+                    session.peers, "torch_adapters", batch, steps, min(clients, 8), sample, device
+                )
+                return found | (peer if isinstance(peer, dict) else {"peer": peer})
+
+            measure_row(session, "frozen", case, step)
+
+
 def determinism(session: Session) -> None:
     """The tests of docs/determinism.md on this device, with and without deterministic operations.
 
@@ -245,6 +279,7 @@ PARTS: dict[str, Callable[[Session], None]] = {
     "rounds": rounds,
     "steps": steps,
     "peers": peers,
+    "frozen": frozen,
     "determinism": determinism,
     "blazefl": blazefl,
     "table1": table1,

@@ -2,9 +2,9 @@
 
 `python -m benchmarks.accelerators.session [PART ...]` measures what is worth most first. Each part
 is a process of its own and takes ten minutes at most (`--budget`): `rates`, `rounds`, `steps`,
-`peers`, `determinism`, `blazefl`, `table1` (`parts.py`). Rows are written one by one, so an aborted
-session keeps what it has measured, and the next start goes on with what is missing. Last, a page of
-all rows is written. `--smallest` tries the programs on a CPU.
+`peers`, `frozen`, `determinism`, `blazefl`, `table1` (`parts.py`). Rows are written one by one, so
+an aborted session keeps what it has measured, and the next start goes on with what is missing.
+Last, a page of all rows is written. `--smallest` tries the programs on a CPU.
 """
 
 import os
@@ -26,6 +26,7 @@ PARTS = {
     "rounds": "One round of federated averaging",
     "steps": "One local step of a LeNet, 32x32x3",
     "peers": "The same round by other tools",
+    "frozen": "One local step of adapters on a frozen ViT-Tiny",
     "determinism": "The tests of docs/determinism.md",
     "blazefl": "BlazeFL's benchmark: 5 rounds over 100 clients",
     "table1": "pFedGraph's table 1",
@@ -33,7 +34,7 @@ PARTS = {
 SECONDS = {"s": 1, "m": 60, "h": 3600}
 GRACE = 60  # seconds for the row that was started last
 # Parts whose own programs need the memory of the device: JAX must not take most of it at the start.
-SHARED = {"peers", "determinism", "table1"}
+SHARED = {"peers", "frozen", "determinism", "table1"}
 
 
 def main(

@@ -1,9 +1,10 @@
 """Local training of adapters on a frozen vision transformer: PyTorch, one client after another.
 
 `python -m benchmarks.peers.torch_adapters BATCH STEPS CLIENTS FILE` prints milliseconds per client
-step as JSON. FILE is an npz file of `benchmarks.rounds.adapters`: the frozen weights, images, and
-what jaxfl makes of them, with which the outputs and some steps of training are compared before
-anything is timed. Environment: that of `torch_loop`.
+step as JSON; a fifth argument `cuda` is for a GPU. FILE is an npz file of
+`benchmarks.rounds.adapters`: the frozen weights, images, and what jaxfl makes of them, with which
+the outputs and some steps of training are compared before anything is timed. Environment: that of
+`torch_loop`.
 
 All clients share the frozen weights, and the attention is PyTorch's own. There is no data loader.
 """
@@ -16,7 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.peers.torch_loop import sgd
+from benchmarks.peers.torch_loop import train, use, wait_for
 from benchmarks.peers.work import Work, batches, ms, print_json, timed
 
 WIDTH, DEPTH, HEADS, PATCH = 192, 12, 3, 4
@@ -45,21 +46,28 @@ class Adapters(nn.Module):
         return self.of[path.replace("/", "-")]
 
 
-class FrozenViT(nn.Module):
-    """ViT-Tiny for images 32x32x3 with weights that are not trained.
+def frozen_weights(given: Tensors, device: str = "cpu") -> Tensors:
+    """Weights that all clients share, by their paths; kernels [in, out] become [out, in]."""
+    return {
+        path: (array.T if path.endswith("kernel") else array).contiguous().to(device)
+        for path, array in given.items()
+    }
+
+
+class ViT(nn.Module):
+    """ViT-Tiny for images 32x32x3, of which the adapters are trained.
 
     Args:
-      weights: by their paths as jaxfl has them; kernels [in, out].
+      weights: of `frozen_weights`.
+      adapters: of one client.
     """
 
-    def __init__(self, weights: Tensors):
+    def __init__(self, weights: Tensors, adapters: Adapters):
         super().__init__()
-        self.weights = {
-            path: (array.T if path.endswith("kernel") else array).contiguous()
-            for path, array in weights.items()
-        }
+        self.weights = weights
+        self.adapters = adapters
 
-    def forward(self, x: torch.Tensor, adapters: Adapters) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[n, 3, 32, 32] -> logits [n, 10]."""
         count = len(x)
         x = nn.functional.unfold(x, PATCH, stride=PATCH)  # [n, 3 * 4 * 4, tokens]
@@ -70,25 +78,25 @@ class FrozenViT(nn.Module):
         for number in range(DEPTH):
             block = f"block{number}"
             inside = self.normalised(f"{block}/norm1", x)
-            qkv = self.adapted(f"{block}/qkv", inside, adapters)
+            qkv = self.adapted(f"{block}/qkv", inside)
             qkv = qkv.unflatten(2, (3, HEADS, WIDTH // HEADS)).permute(2, 0, 3, 1, 4)
             query, key, value = qkv.unbind()
             mixed = nn.functional.scaled_dot_product_attention(query, key, value)
-            x = x + self.adapted(f"{block}/out", mixed.transpose(1, 2).flatten(2), adapters)
+            x = x + self.adapted(f"{block}/out", mixed.transpose(1, 2).flatten(2))
             inside = self.normalised(f"{block}/norm2", x)
-            inside = nn.functional.gelu(self.adapted(f"{block}/up", inside, adapters))
-            x = x + self.adapted(f"{block}/down", inside, adapters)
+            inside = nn.functional.gelu(self.adapted(f"{block}/up", inside))
+            x = x + self.adapted(f"{block}/down", inside)
         x = self.normalised("norm", x)[:, 0]
-        return x @ adapters["params/head/kernel"] + adapters["params/head/bias"]
+        return x @ self.adapters["params/head/kernel"] + self.adapters["params/head/bias"]
 
     def dense(self, layer: str, x: torch.Tensor) -> torch.Tensor:
         """A frozen layer."""
         kernel, bias = (self.weights[f"params/{layer}/{name}"] for name in ("kernel", "bias"))
         return nn.functional.linear(x, kernel, bias)
 
-    def adapted(self, layer: str, x: torch.Tensor, adapters: Adapters) -> torch.Tensor:
+    def adapted(self, layer: str, x: torch.Tensor) -> torch.Tensor:
         """A frozen layer with what its adapter adds."""
-        a, b = (adapters[f"lora/{layer}/{name}"] for name in "ab")
+        a, b = (self.adapters[f"lora/{layer}/{name}"] for name in "ab")
         return self.dense(layer, x) + x @ a @ b
 
     def normalised(self, layer: str, x: torch.Tensor) -> torch.Tensor:
@@ -107,30 +115,19 @@ def read(file: str) -> dict[str, Tensors]:
     return found
 
 
-def train(
-    net: FrozenViT, adapters: Adapters, x: torch.Tensor, y: torch.Tensor, orders: list[np.ndarray]
-) -> None:
-    """One step for each batch of row numbers."""
-    optimizer = sgd(adapters.parameters())
-    for rows in map(torch.from_numpy, orders):
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(net(x[rows], adapters), y[rows]).backward()
-        optimizer.step()
-
-
-def difference(file: str) -> float:
+def difference(file: str, device: str = "cpu") -> float:
     """The largest difference from jaxfl's logits and trained adapters, relative to the largest."""
     given = read(file)
-    net, adapters = FrozenViT(given["frozen"]), Adapters(given["adapters"])
-    x, y = channels_first(given["batch"]["x"]), given["batch"]["y"].long()
+    net = ViT(frozen_weights(given["frozen"], device), Adapters(given["adapters"]).to(device))
+    x, y = channels_first(given["batch"]["x"]).to(device), given["batch"]["y"].long().to(device)
     with torch.no_grad():
-        logits = net(x, adapters)
+        logits = net(x).cpu()
     found = [relative(logits, given["batch"]["logits"])]
     steps = int(given["batch"]["steps"])
-    train(net, adapters, x, y, [np.arange(len(x))] * steps)
+    train(net, x, y, [np.arange(len(x))] * steps)
     for path, array in given["trained"].items():
         start = given["adapters"][path]
-        found.append(relative(adapters[path].detach() - start, array - start))
+        found.append(relative(net.adapters[path].detach().cpu() - start, array - start))
     return max(found)
 
 
@@ -144,21 +141,25 @@ def channels_first(x: torch.Tensor) -> torch.Tensor:
     return x.permute(0, 3, 1, 2).contiguous()
 
 
-def client_step_ms(batch: int, steps: int, clients: int, file: str, repeats: int = 2) -> float:
+def client_step_ms(
+    batch: int, steps: int, clients: int, file: str, device: str = "cpu", repeats: int = 2
+) -> float:
     """Milliseconds of one SGD step of one client, best of several rounds of all clients."""
     given = read(file)
-    net = FrozenViT(given["frozen"])
+    use(device)
+    weights = frozen_weights(given["frozen"], device)
     rng = np.random.default_rng(0)
     rows = 64
     torch.manual_seed(0)
-    x = torch.randn(clients, rows, 3, 32, 32)
-    y = torch.randint(0, 10, (clients, rows))
-    every = [Adapters(given["adapters"]) for _ in range(clients)]
+    x = torch.randn(clients, rows, 3, 32, 32).to(device)
+    y = torch.randint(0, 10, (clients, rows)).to(device)
+    every = [ViT(weights, Adapters(given["adapters"]).to(device)) for _ in range(clients)]
     work = Work(clients, batch, steps)
 
     def one_round():
-        for i, adapters in enumerate(every):
-            train(net, adapters, x[i], y[i], list(batches(rows, work, rng)))
+        for i, net in enumerate(every):
+            train(net, x[i], y[i], batches(rows, work, rng))
+        wait_for(device)
 
     return ms(timed(one_round, repeats + 1), work)
 
@@ -172,10 +173,14 @@ def process_per_core_ms(*case: object) -> float:
 
 if __name__ == "__main__":
     file = sys.argv[4]
-    if (apart := difference(file)) > TOLERANCE:
+    device = "cuda" if sys.argv[5:] == ["cuda"] else "cpu"
+    # In full float32: `use` comes later.
+    if (apart := difference(file, device)) > TOLERANCE:
         sys.exit(f"the outputs or the steps differ from those of jaxfl by {apart:.1e}")
     batch, steps, clients = map(int, sys.argv[1:4])
     case = batch, steps, clients, file
-    threads = client_step_ms(*case)
-    processes = process_per_core_ms(*case)
-    print_json(difference=apart, threads=threads, processes=processes, version=torch.__version__)
+    found = {"difference": apart, "version": torch.__version__}
+    if device == "cuda":
+        print_json(ms=client_step_ms(*case, device), **found)
+        sys.exit()
+    print_json(threads=client_step_ms(*case), processes=process_per_core_ms(*case), **found)
