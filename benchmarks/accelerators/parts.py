@@ -25,7 +25,7 @@ import jaxfl
 from benchmarks.accelerators.rows import Session, measure_row
 from benchmarks.measure import best_ms, compile_round, copy_gbs, product_gflops, without_evaluation
 from benchmarks.peers import ROOT, run_peer
-from benchmarks.rounds import adapters
+from benchmarks.rounds import adapters, adapters_memory
 from benchmarks.rounds.fedavg_round import federation
 from benchmarks.rounds.local_training import compile_training
 from jaxfl.core.types import Dataset
@@ -178,6 +178,9 @@ def frozen(session: Session) -> None:
                 stats = jax.local_devices()[0].memory_stats()
                 if stats:
                     found["peak MiB"] = stats["peak_bytes_in_use"] / 2**20
+                parts = adapters_memory.parts_of(clients, batch, adapters.WIDTH)
+                found["activations MiB"] = parts.activations
+                found["rest MiB"] = parts.frozen + parts.adapters
                 peer = run_peer(
                     session.peers, "torch_adapters", batch, steps, min(clients, 8), sample, device
                 )
