@@ -85,7 +85,7 @@ def safe_graph(
     Example:
       >>> _, info = one_round(safe_graph(task))
       >>> info.weights.shape, list(info.metrics)
-      ((4, 4), ['tuned', 'own', 'mixture', 'tuned_mixture', 'common'])
+      ((4, 4), ['common', 'mixture', 'own', 'tuned', 'tuned_mixture'])
     """
     fit = task.trainer(data_loss(task.problem))
     embed, of_data = embeddings(task.problem), graph == "embeddings"

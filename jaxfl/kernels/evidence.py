@@ -96,7 +96,7 @@ def embedding_rows(
       reported: whose means count [M]. None: everybody's.
 
     Returns:
-      Row-stochastic [M, M].
+      Row-stochastic [M, M]. A client that did not report keeps its own.
 
     Example:
       >>> means = jnp.array([[0.0, 0.0], [0.1, 0.0], [3.0, 4.0]])
@@ -105,10 +105,14 @@ def embedding_rows(
       [[0.5, 0.5, 0.0], [0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]
     """
     M = variances.size
+    if reported is not None:
+        # What is not known has no part in any number, not even in its last bits.
+        means = jnp.where(reported[:, None], means, 0.0)
+        variances = jnp.where(reported, variances, 1.0)
     bias = squared_differences(means) - variances[:, None] - variances[None]
     bias = jnp.maximum(bias, 0.0)
     if reported is not None:
-        bias = jnp.where(reported[None], bias, jnp.inf)
+        bias = jnp.where(reported[:, None] & reported[None], bias, jnp.inf)
     bias = jnp.where(jnp.eye(M, dtype=bool), 0.0, bias)
     return fill_rows(bias, jnp.maximum(variances, LEAST))
 
@@ -128,7 +132,7 @@ def shrunk_means(
     DerSimonian and Laird, 1986, https://doi.org/10.1016/0197-2456(86)90046-2, from the squared
     distances of the means, Q = sum_i n_i / s (m_i - m)^2, whose expectation is M - 1 for t = 0.
 
-    Finite for scores up to 1e15.
+    Finite for scores up to 1e15. All is relative to the largest score.
 
     Args:
       means: m, of the scores of each client's examples [M, K].
@@ -150,7 +154,12 @@ def shrunk_means(
     n = jnp.where(sound, counts, 0.0)[:, None]
     has = n > 0
     means = jnp.where(has, means, 0.0)
-    spread = jnp.where(has, jnp.maximum(squares - means**2, 0.0), 0.0)
+    squares = jnp.where(has, squares, 0.0)
+    largest = jnp.maximum(jnp.abs(means).max(), jnp.sqrt(jnp.maximum(squares, 0.0)).max())
+    unit = jnp.where(largest > 0, largest, 1.0)
+    means = means / unit
+    squares = squares / unit / unit
+    spread = jnp.maximum(squares - means**2, 0.0)
     freedom = jnp.maximum(jnp.sum(jnp.maximum(n - 1, 0)), 1)
     within = jnp.maximum(jnp.sum(n * spread, axis=0, keepdims=True) / freedom, LEAST)
     # The estimate of t by its moments.
@@ -164,4 +173,4 @@ def shrunk_means(
     weight = n / (between * n + within)
     whole = jnp.sum(weight, axis=0, keepdims=True)
     common = jnp.sum(weight * means, axis=0, keepdims=True) / jnp.where(whole > 0, whole, 1.0)
-    return (between * n * means + within * common) / (between * n + within)
+    return unit * ((between * n * means + within * common) / (between * n + within))

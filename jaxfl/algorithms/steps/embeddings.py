@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, PyTree
 
 from jaxfl.core import tree
 from jaxfl.core.over_clients import over_clients
-from jaxfl.core.types import Dataset, Problem
+from jaxfl.core.types import Dataset, Params, Problem
 from jaxfl.training.loop import sum_parts
 
 __all__ = ["Embedding", "embeddings"]
@@ -74,11 +74,16 @@ def embeddings(problem: Problem) -> Callable[[Dataset], Embedding]:
     zero = jax.random.key(0)
     model = jax.eval_shape(problem.init, zero)
 
+    def predictions(model: Params, x: PyTree, y: PyTree) -> PyTree:
+        recall = problem.recall
+        complete = model if recall is None else recall(model, Dataset(x, y, jnp.ones(1, bool)))
+        return problem.apply(complete, x)
+
     def numbers_of(x: PyTree, y: PyTree) -> tuple[Array, Array]:
         """The input of an example, and the gradient of its error by a prediction of 0."""
         inputs = input_numbers(x)
         x, y = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], (x, y))
-        shape = jax.eval_shape(problem.apply, model, x)
+        shape = jax.eval_shape(predictions, model, x, y)
         start = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
         target = problem.compared(x, y)
         by_prediction = jax.grad(lambda p: problem.error(p, target).sum())(start)
