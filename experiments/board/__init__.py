@@ -1,0 +1,4 @@
+"""A board of methods: settings that any tool can train on, rows that others may add, and a page.
+
+`python -m experiments.board run|data|check|page`; docs/results/board.md says how.
+"""

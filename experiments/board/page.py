@@ -1,0 +1,142 @@
+"""The page of the board, from its rows."""
+
+from typing import Any
+
+import numpy as np
+
+from experiments.board.rows import Row
+from experiments.board.settings import SETTINGS, clients_of, command_of
+from jaxfl.core.errors import check
+
+Entry = dict[str, Any]
+
+
+def page(rows: list[Row]) -> str:
+    """All tables: one of all settings, then one for each of them.
+
+    Raises:
+      InputError: two rows have one name, or there is none.
+    """
+    names = [title(row) for row in rows]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    check(bool(rows), "there is no row: make one with `python -m experiments.board run METHOD`")
+    check(not twice, f"two rows are named {', '.join(twice)}: name them apart")
+    sections = [overview(rows), *(section(rows, setting) for setting in SETTINGS)]
+    command = command_of("labels", "METHOD")
+    return TEXT.format(count=len(rows), command=command, tables="\n".join(sections))
+
+
+def title(row: Row) -> str:
+    """The name of a row, with its tool if it is not jaxfl."""
+    name = f"`{row['method']}`"
+    return f"[{name}]({row['link']}), {row['by']}" if "link" in row else name
+
+
+def means(entry: Entry, setting: str, stage: str, *, unseen: bool = False) -> np.ndarray:
+    """Mean scores in % over the clients that take part, or over the unseen ones [S]."""
+    chosen = clients_of(setting).unseen == unseen
+    return 100 * np.asarray(entry[stage])[:, chosen].mean(axis=1)
+
+
+def worst(entry: Entry, setting: str) -> float:
+    """The score of the worst client that takes part in %, mean over seeds."""
+    taking = ~clients_of(setting).unseen
+    return float(100 * np.asarray(entry["deployed"])[:, taking].min(axis=1).mean())
+
+
+def spread(scores: np.ndarray) -> str:
+    """Mean and deviation over seeds."""
+    return f"{scores.mean():.1f} ± {scores.std(ddof=1):.1f}"
+
+
+def overview(rows: list[Row]) -> str:
+    """The deployed models in all settings; rows that have all of them come first."""
+
+    def of(row: Row) -> list[float]:
+        return [
+            float(means(row["settings"][name], name, "deployed").mean())
+            for name in SETTINGS
+            if name in row["settings"]
+        ]
+
+    def cells(row: Row) -> list[str]:
+        return [
+            spread(means(row["settings"][name], name, "deployed"))
+            if name in row["settings"]
+            else ""
+            for name in SETTINGS
+        ]
+
+    ordered = sorted(rows, key=lambda row: (-len(of(row)), -np.mean(of(row))))
+    return table(["method", *SETTINGS], [[title(row), *cells(row)] for row in ordered])
+
+
+def section(rows: list[Row], setting: str) -> str:
+    """The table of one setting, the best deployed models first."""
+    having = [(row, row["settings"][setting]) for row in rows if setting in row["settings"]]
+    having.sort(key=lambda one: -means(one[1], setting, "deployed").mean())
+    lines = []
+    for row, entry in having:
+        agreement = entry.get("group_agreement")
+        lines.append(
+            [
+                title(row),
+                spread(means(entry, setting, "deployed")),
+                f"{worst(entry, setting):.1f}",
+                f"{means(entry, setting, 'fine_tuned').mean():.1f}",
+                f"{means(entry, setting, 'fine_tuned', unseen=True).mean():.1f}",
+                f"{entry['floats']:,}",
+                f"{entry['gradients']:,}",
+                "" if agreement is None else f"{agreement:.2f}",
+            ]
+        )
+    return f"\n## {setting[0].upper() + setting[1:]}\n\n{table(COLUMNS, lines)}"
+
+
+def table(header: list[str], lines: list[list[str]]) -> str:
+    """A table in Markdown."""
+    rule = ["---", *["---:"] * (len(header) - 1)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in (header, rule, *lines))
+
+
+COLUMNS = [
+    "method",
+    "deployed",
+    "worst",
+    "fine-tuned",
+    "unseen",
+    "floats",
+    "gradients",
+    "agreement",
+]
+TEXT = """<!-- python -m experiments.board page writes this page -->
+
+# A board that you can add to
+
+{count} rows. The data are digits, which come with scikit-learn, so any tool can have a row: take
+the arrays of a setting, train, write a JSON file, and let a command check it.
+
+```bash
+python -m experiments.board run pfedgraph                # a method of jaxfl
+python -m experiments.board data labels --out DIR        # the arrays of a setting, for other tools
+python -m experiments.board check row.json
+python -m experiments.board page                         # this page, of all rows
+```
+
+A row is a file in `experiments/results/board`; `experiments/board/rows.py` describes it. The
+command checks that all numbers are there, and that each score is a number of right answers to the
+client's test examples. It does not repeat a run.
+
+{tables}
+## What the columns are
+
+*Deployed* are the models that the clients have after the last round, accuracy in %, mean over
+clients and ± the deviation over three seeds; *worst* the worst client, *fine-tuned* after further
+local training. *Unseen* are two of the ten clients that take part in no round, after they have
+fine-tuned what a newcomer receives. *Floats* are those that a client sends and receives in all
+rounds, *gradients* the batches that it computes. *Agreement* is the adjusted Rand index of the
+groups in the last graph and the true ones, mean over seeds: 1 if they are the same, 0 by chance.
+Rows with all settings stand first in the first table.
+
+A run of jaxfl is that of `{command}`, with default options of the method, which nobody tuned.
+"""

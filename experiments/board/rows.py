@@ -1,0 +1,165 @@
+"""A row of the board: a JSON file with what a method reaches in each setting.
+
+    {"format": 1, "method": "pFedGraph", "by": "a tool 1.0", "link": "https://...",
+     "settings": {"labels": {"deployed": [[...], ...], "fine_tuned": [[...], ...],
+                             "floats": 542640, "gradients": 1000,
+                             "group_agreement": 0.97}, ...}}
+
+`deployed` and `fine_tuned` are the shares of a client's test examples that are predicted, by seed
+and client [S, C]. Clients who take part in no round, those of `unseen`, are among them, in their
+places. `floats` are those that a client sends and receives in all rounds, `gradients` the batches
+that it computes, both a mean over the other clients. `group_agreement` is the adjusted Rand index
+of the last graph's groups and the true ones, mean over seeds; a method without a graph leaves it
+out, and so does a setting without groups. A setting may be left out, and the link of a row that
+jaxfl made.
+"""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.board.settings import SETTINGS, Clients, clients_of, config_of
+from jaxfl.core.errors import InputError, check, check_name
+from jaxfl.experiment import execute
+from jaxfl.experiment.session.history import versions
+
+FORMAT = 1
+# Of a share, in test examples: others may write four digits.
+ROUNDING = 0.05
+
+Row = dict[str, Any]
+
+
+def run_row(method: str, out: Path) -> Row:
+    """Runs a method in all settings, each into a folder of its own, and reads its row."""
+    settings = {}
+    for name in SETTINGS:
+        folder = out / name.replace(" ", "_")
+        summary: Any = execute(config_of(name, algorithm=method), folder)
+        with np.load(folder / "clients.npz", allow_pickle=False) as arrays:
+            kept = {stage: arrays[f"{stage}_test"][:, -1] for stage in ("deployed", "fine_tuned")}
+        settings[name] = entry(summary, kept, clients_of(name))
+    by = f"jaxfl {versions()['jaxfl']}"
+    return {"format": FORMAT, "method": method, "by": by, "settings": settings}
+
+
+def entry(summary: dict[str, Any], kept: dict[str, np.ndarray], clients: Clients) -> Row:
+    """What a row says of one setting.
+
+    Args:
+      summary: of the run.
+      kept: deployed and fine_tuned [S, C].
+      clients: of the setting.
+    """
+    taking = int((~clients.unseen).sum())
+    found: Row = {stage: np.round(scores, 5).tolist() for stage, scores in kept.items()}
+    found["floats"] = round((summary["up"] + summary["down"]) / taking)
+    found["gradients"] = round(summary["batches"] / taking)
+    graph = summary.get("graph", {})
+    if "group_agreement" in graph:
+        found["group_agreement"] = round(graph["group_agreement"], 4)
+    return found
+
+
+def read_row(file: Path) -> Row:
+    """The row of a file, checked.
+
+    Raises:
+      InputError: the file is not a row of the board, and why.
+    """
+    try:
+        row = json.loads(file.read_text())
+    except OSError as error:
+        raise InputError(f"{file}: {error.strerror}") from error
+    except ValueError as error:
+        raise InputError(f"{file} is not JSON: {error}") from error
+    check(isinstance(row, dict), f"{file} is {type(row).__name__}: expected a JSON object")
+    check_row(row, str(file))
+    return row
+
+
+def check_row(row: Row, where: str) -> None:
+    """Checks that a row has all that the page shows, and that its scores can be what they say.
+
+    Raises:
+      InputError: it has not, and which part is wrong.
+    """
+    check(
+        row.get("format") == FORMAT,
+        f"{where}: format is {row.get('format')!r}: this version reads {FORMAT}",
+    )
+    ours = str(row.get("by")).startswith("jaxfl ") and "link" not in row
+    for name in ("method", "by") if ours else ("method", "by", "link"):
+        check(
+            isinstance(row.get(name), str) and bool(row[name].strip()),
+            f"{where}: {name} is {row.get(name)!r}: expected a text",
+        )
+        check(
+            not set(row[name]) & set("|`<>\n"),
+            f"{where}: {name} has one of | ` < > or a new line, which a table cannot show",
+        )
+    if not ours:
+        check(
+            row["link"].startswith("https://"),
+            f"{where}: link is {row['link']!r}: expected the address of the code, https://...",
+        )
+    settings = row.get("settings")
+    check(
+        isinstance(settings, dict) and bool(settings),
+        f"{where}: settings is {type(settings).__name__}: expected an object of settings by name",
+    )
+    for name, found in row["settings"].items():
+        check_name("setting", name, SETTINGS)
+        check(isinstance(found, dict), f"{where}: {name} is no object")
+        _check_entry(found, clients_of(name), f"{where}: {name}")
+
+
+def _check_entry(found: Row, clients: Clients, where: str) -> None:
+    for stage in ("deployed", "fine_tuned"):
+        scores = _numbers(found.get(stage), clients.tests.shape, f"{where}: {stage}")
+        right = scores * clients.tests
+        wrong = np.argwhere(
+            (scores < 0) | (scores > 1) | (np.abs(right - np.round(right)) > ROUNDING)
+        )
+        if len(wrong):
+            seed, client = wrong[0]
+            raise InputError(
+                f"{where}: {stage} of seed {seed}, client {client} is {scores[seed, client]}: "
+                f"expected a share of its {clients.tests[seed, client]} test examples, from 0 to 1"
+            )
+    for name in ("floats", "gradients"):
+        number: Any = found.get(name)
+        check(
+            _is_number(number) and number >= 0,
+            f"{where}: {name} is {number!r}: expected a number of at least 0",
+        )
+    if "group_agreement" in found:
+        check(
+            clients.groups,
+            f"{where}: there are no groups here: leave group_agreement out",
+        )
+        index = found["group_agreement"]
+        check(
+            _is_number(index) and abs(index) <= 1,
+            f"{where}: group_agreement is {index!r}: expected a number from -1 to 1",
+        )
+
+
+def _is_number(found: Any) -> bool:
+    return isinstance(found, int | float) and not isinstance(found, bool) and math.isfinite(found)
+
+
+def _numbers(found: Any, shape: tuple[int, ...], where: str) -> np.ndarray:
+    """An array of finite numbers of a shape."""
+    try:
+        array = np.asarray(found, float)
+    except (TypeError, ValueError):
+        array = np.zeros(0)
+    check(
+        array.shape == shape and bool(np.isfinite(array).all()),
+        f"{where}: expected finite numbers [{', '.join(map(str, shape))}]",
+    )
+    return array
