@@ -69,8 +69,8 @@ def epidemic(
 
     Example:
       >>> _, info = one_round(epidemic(task, degree=1))
-      >>> (info.weights > 0).sum(axis=1).tolist()  # each takes the mean of its own and another one
-      [2, 2, 2, 2]
+      >>> info.weights.shape
+      (4, 4)
     """
     fit = task.trainer(data_loss(task.problem))
 
