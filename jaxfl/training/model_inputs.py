@@ -37,9 +37,9 @@ def model_inputs(
     Example:
       >>> example = {"image": np.zeros((8, 8), np.uint8), "mask": np.zeros(3, bool)}
       >>> inputs = model_inputs(example, {"image": 255.0, "mask": None}, 0.0)
-      >>> x = {"image": jnp.full((2, 8, 8), 51, jnp.uint8), "mask": jnp.ones((2, 3), bool)}
-      >>> inputs(x)["image"][0, 0, 0].round(2).item(), inputs(x)["mask"].dtype.name
-      (0.2, 'bool')
+      >>> x = {"image": jnp.full((2, 8, 8), 255, jnp.uint8), "mask": jnp.ones((2, 3), bool)}
+      >>> inputs(x)["image"][0, 0, 0].item(), inputs(x)["mask"].dtype.name
+      (1.0, 'bool')
     """
     scales = _by_leaf("scale", scale, example)
     shifts = _by_leaf("shift", shift, example)
