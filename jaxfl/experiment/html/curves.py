@@ -19,6 +19,7 @@ from jaxfl.experiment.pictures.drawing import (
     LONG_DASHES_AND_DOTS,
     MALICIOUS,
     OTHERS,
+    SPARSE_DOTS,
     colour_of,
     line_styles,
     shorten,
@@ -50,6 +51,7 @@ DASHES = {
     ":": "dot",
     LONG_DASHES: "longdash",
     LONG_DASHES_AND_DOTS: "longdashdot",
+    SPARSE_DOTS: "1px, 6px",
 }
 KINDS: tuple[tuple[str, Stage, Statistic], ...] = (  # of curves: name, stage and score
     ("deployed models", "deployed", "mean"),

@@ -24,7 +24,7 @@ from jaxfl.experiment.html import clients as page_clients
 from jaxfl.experiment.html.document import facts
 from jaxfl.experiment.html.page import write_page
 from jaxfl.experiment.pictures.clients import Clients
-from jaxfl.experiment.pictures.drawing import METHODS
+from jaxfl.experiment.pictures.drawing import METHODS, STYLES
 from jaxfl.experiment.pictures.graphs import Graph
 from jaxfl.experiment.store.finished import load_finished
 from jaxfl.experiment.store.records import RunRecord
@@ -32,7 +32,7 @@ from jaxfl.experiment.studies.sweep import write_search
 
 pytest.importorskip("plotly")
 from jaxfl.experiment.html.client_figures import graph_view
-from jaxfl.experiment.html.curves import curve_views
+from jaxfl.experiment.html.curves import DASHES, curve_views
 
 HOSTILE = '</script><script>document.title="hit"</script><img src=http://example.org/x>&'
 SHORT = {
@@ -597,3 +597,7 @@ def test_a_browser_draws_the_figures_and_runs_no_script_of_a_label(compared, tmp
     titles = [place for place, (tag, _) in enumerate(drawn.tags) if tag == "title"]
     assert titles
     assert "<title>Comparison of 3 runs</title>" in done.stdout
+
+
+def test_the_page_has_each_style_of_lines_that_pictures_have():
+    assert DASHES.keys() == set(STYLES)
