@@ -9,15 +9,13 @@ the outputs and some steps of training are compared before anything is timed. En
 All clients share the frozen weights, and the attention is PyTorch's own. There is no data loader.
 """
 
-import multiprocessing
-import os
 import sys
 
 import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.peers.torch_loop import train, use, wait_for
+from benchmarks.peers.torch_loop import process_per_core_ms, train, use, wait_for
 from benchmarks.peers.work import Work, batches, ms, print_json, timed
 
 WIDTH, DEPTH, HEADS, PATCH = 192, 12, 3, 4
@@ -164,13 +162,6 @@ def client_step_ms(
     return ms(timed(one_round, repeats + 1), work)
 
 
-def process_per_core_ms(*case: object) -> float:
-    """Milliseconds per client step of one single-threaded process per core, all at once."""
-    cores = os.cpu_count() or 1
-    with multiprocessing.get_context("spawn").Pool(cores, torch.set_num_threads, (1,)) as pool:
-        return max(pool.starmap(client_step_ms, [case] * cores, chunksize=1)) / cores
-
-
 if __name__ == "__main__":
     file = sys.argv[4]
     device = "cuda" if sys.argv[5:] == ["cuda"] else "cpu"
@@ -183,4 +174,6 @@ if __name__ == "__main__":
     if device == "cuda":
         print_json(ms=client_step_ms(*case, device), **found)
         sys.exit()
-    print_json(threads=client_step_ms(*case), processes=process_per_core_ms(*case), **found)
+    print_json(
+        threads=client_step_ms(*case), processes=process_per_core_ms(client_step_ms, *case), **found
+    )

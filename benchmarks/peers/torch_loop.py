@@ -10,7 +10,7 @@ import functools
 import multiprocessing
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import torch
@@ -206,11 +206,16 @@ def client_step_ms(
     return ms(timed(one_round, repeats + 1), work)
 
 
-def process_per_core_ms(*case: object) -> float:
-    """Milliseconds per client step of one single-threaded process per core, all at once."""
+def process_per_core_ms(step_ms: Callable[..., float], *case: object) -> float:
+    """Milliseconds per client step of one single-threaded process per core, all at once.
+
+    Args:
+      step_ms: measures a case in its process.
+      case: its arguments.
+    """
     cores = os.cpu_count() or 1
     with multiprocessing.get_context("spawn").Pool(cores, torch.set_num_threads, (1,)) as pool:
-        return max(pool.starmap(client_step_ms, [case] * cores, chunksize=1)) / cores
+        return max(pool.starmap(step_ms, [case] * cores, chunksize=1)) / cores
 
 
 if __name__ == "__main__":
@@ -219,7 +224,7 @@ if __name__ == "__main__":
         print_json(ms=client_step_ms(*case, device="cuda"), version=torch.__version__)
         sys.exit()
     threads = client_step_ms(*case)
-    processes = process_per_core_ms(*case)
+    processes = process_per_core_ms(client_step_ms, *case)
     print_json(
         ms=min(threads, processes), threads=threads, processes=processes, version=torch.__version__
     )
