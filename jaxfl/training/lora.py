@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from jaxfl.core.errors import check
 from jaxfl.core.options import COUNT, check_range, checked
@@ -242,6 +242,35 @@ def _adding(model: Lora, adapters: dict[str, dict[str, Array]]) -> Any:
         a, b = (adapter[name].astype(y.dtype) for name in model.factors)
         inside = x.astype(y.dtype) @ a
         inside = inside if model.activation is None else model.activation(inside)
-        return y + model.scale / model.rank * (inside @ b).reshape(y.shape)
+        return y + model.scale / model.rank * product(inside, b).reshape(y.shape)
 
     return add
+
+
+@jax.custom_vjp
+def product(x: Float[Array, "*n r"], b: Float[Array, "r d"]) -> Float[Array, "*n d"]:
+    """X B, of few columns of x. The gradient of B is x^T G, whatever the order of the factors.
+
+    JAX writes this gradient as the transpose of G^T x. XLA on CPU then transposes G, with the whole
+    backward pass of the layer's activation inside this loop, which took half of a step of
+    `vit_tiny` with adapters; x is smaller by d / r.
+
+    Example:
+      >>> x, b = jnp.ones((5, 4, 2)), jnp.ones((2, 3))
+      >>> jax.grad(lambda b: product(x, b).sum())(b).tolist()
+      [[20.0, 20.0, 20.0], [20.0, 20.0, 20.0]]
+    """
+    return x @ b
+
+
+def _product_and_factors(x: Array, b: Array) -> tuple[Array, tuple[Array, Array]]:
+    return x @ b, (x, b)
+
+
+def _product_gradients(factors: tuple[Array, Array], grad: Array) -> tuple[Array, Array]:
+    x, b = factors
+    rows, grads = (one.reshape(-1, one.shape[-1]) for one in (x, grad))
+    return grad @ b.T, jax.lax.dot_general(rows, grads, (((0,), (0,)), ((), ())))
+
+
+product.defvjp(_product_and_factors, _product_gradients)

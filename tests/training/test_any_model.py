@@ -225,6 +225,39 @@ def test_an_adapter_adds_the_product_of_its_two_factors():
     np.testing.assert_allclose(problem.apply(params, X), expected, rtol=1e-4, atol=1e-4)
 
 
+def test_derivatives_by_an_adapter_are_those_by_its_product():
+    """First and second ones, beside those of the model whose kernels are W + scale / rank A B."""
+    weights = weights_of()
+    model = jaxfl.freeze(jaxfl.lora(Net(), 2, scale=3.0), weights, "lora")
+    problem = task_of(model).problem
+    rng = np.random.default_rng(0)
+
+    def drawn(x):
+        return jnp.asarray(rng.normal(size=x.shape), x.dtype)
+
+    shapes = jax.eval_shape(problem.init, jax.random.key(0))
+    params, direction = (jax.tree.map(drawn, shapes) for _ in range(2))
+
+    def loss(params):
+        return jnp.sin(problem.apply(params, X)).sum()
+
+    def of_products(params):
+        layers = {
+            name: weights["params"][name]
+            | {"kernel": weights["params"][name]["kernel"] + 3 / 2 * pair["a"] @ pair["b"]}
+            for name, pair in params["lora"].items()
+        }
+        return jnp.sin(Net().apply({"params": layers}, X)).sum()
+
+    found = jax.jvp(jax.grad(loss), (params,), (direction,))
+    expected = jax.jvp(jax.grad(of_products), (params,), (direction,))
+    for ours, reference in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(ours, reference, rtol=2e-3, atol=2e-3)
+    twice = jax.grad(lambda p: tree.dot(jax.grad(loss)(p), direction))(params)
+    for ours, reference in zip(jax.tree.leaves(twice), jax.tree.leaves(expected[1]), strict=True):
+        np.testing.assert_allclose(ours, reference, rtol=2e-3, atol=2e-3)
+
+
 def test_a_bottleneck_adds_what_its_activation_makes_of_the_input():
     """Beside NumPy: relu(x A) B is added to the last layer's output."""
     weights = weights_of()
