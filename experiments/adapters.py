@@ -26,6 +26,7 @@ import numpy as np
 import optax
 import tyro
 from flax import linen as nn
+from flax.traverse_util import unflatten_dict
 from rich.console import Console
 from rich.table import Table
 
@@ -148,13 +149,7 @@ def _inputs(
             f"{cache} has {len(inputs)} examples, not {len(images)}: remove it",
         )
         return inputs.astype(np.float32)
-    params: dict = {}
-    for path, array in arrays.items():
-        *outside, name = path.split("/")
-        place = params
-        for one in outside:
-            place = place.setdefault(one, {})
-        place[name] = jnp.asarray(array, jnp.float32)
+    params = jax.tree.map(jnp.float32, unflatten_dict(arrays, sep="/"))
 
     @jax.jit
     def below(images):

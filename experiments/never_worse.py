@@ -1,7 +1,9 @@
-"""Is a graph never worse than no graph? Twelve settings in which clients differ or do not.
+"""Is a graph never worse than no graph? Fifteen settings in which clients differ or do not.
 
-`python -m experiments.never_worse [--data-dir DIR]`: `safe_graph` beside local training, FedAvg,
-FedAvg with fine-tuning and pFedGraph, on digits and on Fashion-MNIST of 14 x 14 pixels. A setting
+`python -m experiments.never_worse [--data-dir DIR] [--weights FILE]`: `safe_graph` beside local
+training, FedAvg, FedAvg with fine-tuning and pFedGraph, on digits, on Fashion-MNIST of 14 x 14
+pixels, and on what a frozen network finds in images of CIFAR-10. The network is EfficientNet-Lite0,
+whose weights are given; docs/results/adapters.md says how to make the file. A setting
 is kept where the method is at most one point below the best of the first three, and a gain where it
 is more than one point above all of them. Results accumulate in the folder `--out`; what it has is
 not computed again. `--first-seed 100` gives the seeds on which the method was developed.
@@ -18,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import tyro
+from flax.traverse_util import unflatten_dict
 from rich.console import Console
 from rich.table import Table
 
@@ -32,8 +35,12 @@ from jaxfl.experiment import Config, build, gather, resolve
 from jaxfl.experiment.pictures import drawing
 from jaxfl.experiment.session.clients import Data, true_groups
 from jaxfl.experiment.store import files
+from jaxfl.experiment.store.weights_file import read_weights
+from jaxfl.models.efficientnet_lite import EfficientNetLite
+from jaxfl.models.pretrained import pretrained
 
 IMAGES: dict[str, Any] = {"dataset": "fashion_mnist"}
+FROZEN: dict[str, Any] = {"dataset": "cifar10", "max_examples": 100}
 # Settings by name, in families of one shape of data.
 FAMILIES: dict[str, dict[str, dict[str, Any]]] = {
     "digits, 10 clients": {
@@ -62,12 +69,19 @@ FAMILIES: dict[str, dict[str, dict[str, Any]]] = {
         | {"partition": "iid", "concept": "swapped_labels", "max_examples": 100},
         "IID, 40 examples": IMAGES | {"partition": "iid", "max_examples": 40},
     },
+    "CIFAR-10 features, 10 clients": {
+        "labels, 100 examples": FROZEN | {"partition": "pathological"},
+        "Dirichlet .1, 100 examples": FROZEN | {"partition": "dirichlet", "beta": 0.1},
+        "swapped labels, 100 examples": FROZEN | {"partition": "iid", "concept": "swapped_labels"},
+    },
 }
 BASELINES = ("local", "fedavg", "fedavg_ft")
 METHODS = ("local", "fedavg_ft", "pfedgraph", "safe_graph")
 COLUMNS = ("local", "fedavg", "fedavg_ft", "pfedgraph", "safe_graph")
 # Of larger data sets the first examples alone are taken.
 TRAIN, TEST = 6_000, 2_000
+# The frozen network takes images of so many pixels a side.
+SIDE = 64
 SMOKE = {
     "methods": ("local", "fedavg_ft", "safe_graph"),
     "families": ("digits, 10 clients",),
@@ -90,6 +104,28 @@ def small(source: Source) -> Source:
         y_train=source.y_train[:TRAIN],
         x_test=halve(source.x_test[:TEST]),
         y_test=source.y_test[:TEST],
+    )
+
+
+def features(source: Source, weights: Path) -> Source:
+    """Images as what enters the last layer of EfficientNet-Lite0 [1280]."""
+    module, arrays = pretrained(EfficientNetLite(source.classes, SIDE), read_weights(weights))
+    params = jax.tree.map(jnp.float32, unflatten_dict(arrays, sep="/"))
+
+    @jax.jit
+    def last(images):
+        return module.apply(params, (images.astype(jnp.float32) - 127) / 128, method="features")
+
+    def all_of(images: np.ndarray) -> np.ndarray:
+        parts = [np.asarray(last(images[at : at + 200])) for at in range(0, len(images), 200)]
+        return np.concatenate(parts)
+
+    return jaxfl.data.from_arrays(
+        all_of(source.x_train),
+        source.y_train,
+        all_of(source.x_test),
+        source.y_test,
+        name="what enters the last layer",
     )
 
 
@@ -136,7 +172,15 @@ def graph_numbers(weights: np.ndarray, groups: list[np.ndarray | None]) -> dict[
     return {name: [one[name] for one in measures] for name in names if name in measures[0]}
 
 
-def run_family(family: str, base: Config, methods: tuple[str, ...], results: dict, save: Callable):
+def run_family(
+    family: str,
+    base: Config,
+    methods: tuple[str, ...],
+    graph: str,
+    weights: Path | None,
+    results: dict[str, Any],
+    save: Callable,
+) -> None:
     """Fills in what the results lack of a family, one setting and method after the other."""
     configs = {name: replace(base, **one) for name, one in FAMILIES[family].items()}
     wanted = [
@@ -149,6 +193,8 @@ def run_family(family: str, base: Config, methods: tuple[str, ...], results: dic
         return
     first = next(iter(configs))
     source = small(resolve(configs[first]).source)
+    if weights is not None and "features" in family:
+        source = features(source, weights)
     resolved = {name: resolve(config, source) for name, config in configs.items()}
     data = {name: gather(one) for name, one in resolved.items()}
     # In one shape, so that a method is one program for the whole family.
@@ -158,15 +204,18 @@ def run_family(family: str, base: Config, methods: tuple[str, ...], results: dic
     for method, name in wanted:
         began = time.perf_counter()
         if method not in programs:
-            programs[method] = program(replace(configs[first], algorithm=method), data[first])
+            config = replace(configs[first], algorithm=method)
+            if method == "safe_graph":
+                config = replace(config, hyper={"graph": graph})
+            programs[method] = program(config, data[first])
         place = list(configs).index(name) * base.seeds
         federation = jax.tree.map(lambda x, p=place: x[p : p + base.seeds], whole)
-        kept, weights, metrics = programs[method](keys, federation)
+        kept, mixing, metrics = programs[method](keys, federation)
         entry = kept | ({"metrics": metrics} if metrics else {})
         config = resolved[name].config
         groups = [true_groups(config, source, seed) for seed in range(base.seeds)]
-        if weights is not None:
-            entry |= graph_numbers(np.asarray(weights), groups)
+        if mixing is not None:
+            entry |= graph_numbers(np.asarray(mixing), groups)
         setting = results.setdefault(f"{family}, {name}", {})
         setting[method] = jax.tree.map(np.asarray, entry)
         save()
@@ -228,6 +277,8 @@ def main(
     seeds: int = 3,
     first_seed: int = 0,
     val: float = 0.2,
+    graph: str = "embeddings",
+    weights: Path | None = None,
     out: Path = Path("runs/never_worse"),
 ) -> None:
     """Runs what has no result yet, prints the table, and writes it with a picture.
@@ -241,14 +292,19 @@ def main(
       seeds: how many.
       first_seed: the first of them.
       val: the share of a client's examples that are for validation.
+      graph: the option of `safe_graph`.
+      weights: of EfficientNet-Lite0; without them the settings of its features are left out.
       out: directory to write; results that it holds already are not computed again.
     """
     options = {"rounds": rounds, "local_steps": local_steps, "seeds": seeds, "val": val}
-    options |= {"first_seed": first_seed}
+    options |= {"first_seed": first_seed, "graph": graph}
     file = out / "accuracy.json"
     results = partial_results.load(file, options)
     save = partial(partial_results.save, file, options, results)
     for family in families:
+        if weights is None and "features" in family:
+            print(f"{family}: left out, give --weights FILE")
+            continue
         base = Config(
             data_dir=data_dir,
             model="mlp",
@@ -261,7 +317,7 @@ def main(
             seed=first_seed,
             val=val,
         )
-        run_family(family, base, methods, results, save)
+        run_family(family, base, methods, graph, weights, results, save)
     header = ["setting", *COLUMNS, "margin"]
     table = Table(*header)
     for row in rows(results):
