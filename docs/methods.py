@@ -29,9 +29,10 @@ BASELINES = Path(__file__).with_name("baselines.md")
 HEAD = """# The methods
 
 The {count} methods stand here by family, which is what a client gets and how. Start with `local`,
-`fedavg` and `fedavg_ft` as the reference, `pfedgraph` for a graph, `fedrep` for a head of one's
-own; [which method when](faq.md) and [which graph when](results/index.md#which-graph-when) say more,
-and [all methods compared](baselines.md) has accuracies.
+`fedavg` and `fedavg_ft` as the reference, `safe_graph` if you do not know how clients differ,
+`pfedgraph` for a graph, `fedrep` for a head of one's own; [which method when](faq.md) and [which
+graph when](results/index.md#which-graph-when) say more, and [all methods compared](baselines.md)
+has accuracies.
 
 | family | a client deploys | methods |
 |---|---|---|

@@ -28,6 +28,7 @@ from jaxfl.models.norm import GroupNorm
 from jaxfl.models.vit import ViT
 
 METHODS = ("local", "fedavg", "fedavg_ft", "fedper", "ditto", "fedala", "pfedgraph")
+MARKERS = "osD^vP"
 SMOKE = {
     "dataset": "digits",
     "models": ("resnet8",),
@@ -123,10 +124,12 @@ def picture(results: dict[str, dict[str, list[float]]]) -> bytes:
     """A line a method over the models, less the score of local training."""
     figure, (panel,) = drawing.canvas(1, width=6.0)
     models = list(results)
-    for colour, name in zip(drawing.COLOURS, METHODS[1:], strict=False):
+    # Told apart in grey by their markers.
+    looks = zip(METHODS[1:], drawing.COLOURS, MARKERS, strict=False)
+    for name, colour, marker in looks:
         if name in results[models[0]]:
             line = [np.mean(each[name]) - np.mean(each["local"]) for each in results.values()]
-            panel.plot(line, color=colour, marker="o", markersize=4, label=name)
+            panel.plot(line, color=colour, marker=marker, markersize=5, label=name)
     panel.axhline(0, color="0.5", linewidth=0.8)
     panel.set(title="accuracy above local training, points")
     panel.set_xticks(range(len(models)), models)

@@ -14,6 +14,7 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from statistics import median
 
 import tyro
 
@@ -77,6 +78,7 @@ def page(results: dict) -> str:
     for extra, ms in found:
         tables[extra["kind"]] += rows(extra, ms)
     return TEXT.format(
+        answer=answer(found),
         date=datetime.date.today(),
         machine=f"{os.cpu_count()} cores, {processor()}",
         software=f"Python {platform.python_version()}, "
@@ -85,6 +87,26 @@ def page(results: dict) -> str:
         gbs=rates["gbs"],
         dispatch=rates["dispatch_ms"],
         **{name: "\n".join(lines) for name, lines in tables.items()},
+    )
+
+
+def answer(found: list[tuple[dict, float]]) -> str:
+    """How fast the kernels are on the whole, and which are fastest and slowest beside peers."""
+    ratios: dict[str, list[float]] = {}
+    for extra, ms in found:
+        ratios.setdefault(extra["kernel"], []).extend(t / ms for t in extra["peers"].values())
+    each = [ratio for of_kernel in ratios.values() for ratio in of_kernel]
+    ordered = sorted((name for name in ratios if ratios[name]), key=lambda n: median(ratios[n]))
+    floors = median(ms / extra["floor_ms"] for extra, ms in found)
+    fast, slow = (
+        ", ".join(f"`{name}` ({digits(median(ratios[name]))})" for name in names)
+        for names in (ordered[:-6:-1], ordered[:5])
+    )
+    return (
+        f"In {sum(ratio > 1 for ratio in each)} of {len(each)} measurements of {len(ratios)} "
+        f"kernels jaxfl is faster than its peer. In the middle a kernel takes {digits(floors)} "
+        f"times its floor, and its peer {digits(median(each))} times as long as jaxfl. Fastest "
+        f"beside their peers are {fast}; slowest {slow}."
     )
 
 
@@ -105,6 +127,8 @@ def digits(value: float) -> str:
 
 
 TEXT = """# The server's kernels
+
+{answer}
 
 Measured on {date} by `python -m benchmarks.kernels`: {machine}, {software}.
 One device, that is one process with all cores. Each side runs several times and the best counts;

@@ -2,7 +2,6 @@
 
 import json
 import sys
-import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -34,8 +33,7 @@ def run(methods: Positional[tuple[str, ...]] = (), out: Path = ROWS, again: bool
         file = out / f"{name}.json"
         if file.exists() and not again:
             continue
-        with tempfile.TemporaryDirectory() as folder:
-            row = run_row(name, Path(folder))
+        row = run_row(name)
         check_row(row, name)
         out.mkdir(parents=True, exist_ok=True)
         # On one line: hundreds of numbers would be as many lines.

@@ -1,5 +1,6 @@
 """The page of the board, from its rows."""
 
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,9 @@ from experiments.board.settings import SETTINGS, clients_of, command_of
 from jaxfl.core.errors import check
 
 Entry = dict[str, Any]
+# So many rows are named at the top of the page, and these methods wherever they are.
+BEST = 3
+KNOWN = ("local", "fedavg", "fedavg_ft", "fedcedar", "gfedmtl", "pfedgat", "pfedgraph")
 
 
 def page(rows: list[Row]) -> str:
@@ -22,8 +26,42 @@ def page(rows: list[Row]) -> str:
     check(bool(rows), "there is no row: make one with `python -m experiments.board run METHOD`")
     check(not twice, f"two rows are named {', '.join(twice)}: name them apart")
     sections = [overview(rows), *(section(rows, setting) for setting in SETTINGS)]
-    command = command_of("labels", "METHOD")
-    return TEXT.format(count=len(rows), command=command, tables="\n".join(sections))
+    return TEXT.format(
+        answer=answer(rows),
+        count=len(rows),
+        command=command_of("labels", "METHOD"),
+        tables="\n".join(sections),
+    )
+
+
+def answer(rows: list[Row]) -> str:
+    """The best methods by the mean over all settings, and those that everybody knows."""
+    whole = [row for row in ordered(rows) if len(row["settings"]) == len(SETTINGS)]
+    known = [row for row in whole[BEST:] if row["method"] in KNOWN]
+    if not whole:
+        return "No row has all settings."
+
+    def said(some: list[Row]) -> str:
+        return ", ".join(f"{title(row)} {np.mean(deployed(row)):.1f}" for row in some)
+
+    also = f" Further down are {said(known)}." if known else ""
+    best = said(whole[:BEST])
+    text = f"Mean accuracy in % over {len(SETTINGS)} settings, the best first: {best}.{also}"
+    return fill(text, 100, break_on_hyphens=False, break_long_words=False)
+
+
+def deployed(row: Row) -> list[float]:
+    """The mean scores of the deployed models, by setting."""
+    return [
+        float(means(row["settings"][name], name, "deployed").mean())
+        for name in SETTINGS
+        if name in row["settings"]
+    ]
+
+
+def ordered(rows: list[Row]) -> list[Row]:
+    """Rows that have all settings come first, then the best."""
+    return sorted(rows, key=lambda row: (-len(row["settings"]), -np.mean(deployed(row))))
 
 
 def title(row: Row) -> str:
@@ -50,14 +88,7 @@ def spread(scores: np.ndarray) -> str:
 
 
 def overview(rows: list[Row]) -> str:
-    """The deployed models in all settings; rows that have all of them come first."""
-
-    def of(row: Row) -> list[float]:
-        return [
-            float(means(row["settings"][name], name, "deployed").mean())
-            for name in SETTINGS
-            if name in row["settings"]
-        ]
+    """The deployed models in all settings."""
 
     def cells(row: Row) -> list[str]:
         return [
@@ -67,8 +98,7 @@ def overview(rows: list[Row]) -> str:
             for name in SETTINGS
         ]
 
-    ordered = sorted(rows, key=lambda row: (-len(of(row)), -np.mean(of(row))))
-    return table(["method", *SETTINGS], [[title(row), *cells(row)] for row in ordered])
+    return table(["method", *SETTINGS], [[title(row), *cells(row)] for row in ordered(rows)])
 
 
 def section(rows: list[Row], setting: str) -> str:
@@ -113,13 +143,17 @@ TEXT = """<!-- python -m experiments.board page writes this page -->
 
 # A board that you can add to
 
-{count} rows. The data are digits, which come with scikit-learn, so any tool can have a row: take
-the arrays of a setting, train, write a JSON file, and let a command check it.
+{answer}
+
+The {count} rows below are methods with default options, which nobody tuned. The data are digits,
+which come with scikit-learn, so any tool can have a row: take the arrays of a setting, train, write
+a JSON file, and let a command check it.
 
 ```bash
 python -m experiments.board run pfedgraph                # a method of jaxfl
 python -m experiments.board data labels --out DIR        # the arrays of a setting, for other tools
-python -m experiments.board check row.json
+python -m experiments.board.other_tool DIR               # an example: scikit-learn, DIR/row.json
+python -m experiments.board check DIR/row.json
 python -m experiments.board page                         # this page, of all rows
 ```
 
@@ -138,5 +172,5 @@ rounds, *gradients* the batches that it computes. *Agreement* is the adjusted Ra
 groups in the last graph and the true ones, mean over seeds: 1 if they are the same, 0 by chance.
 Rows with all settings stand first in the first table.
 
-A run of jaxfl is that of `{command}`, with default options of the method, which nobody tuned.
+A run of jaxfl is that of `{command}`.
 """

@@ -17,14 +17,30 @@ jaxfl made.
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
-from experiments.board.settings import SETTINGS, Clients, clients_of, config_of
+from experiments.board.settings import (
+    CLIENTS,
+    SEEDS,
+    SETTINGS,
+    Clients,
+    clients_of,
+    config_of,
+    groups_of,
+)
+from experiments.partitions import side_by_side
 from jaxfl.core.errors import InputError, check, check_name
-from jaxfl.experiment import execute
+from jaxfl.core.types import Federation, Params
+from jaxfl.experiment import build, gather, resolve
+from jaxfl.experiment.session.build import Built
+from jaxfl.experiment.session.graph_numbers import graph_measures, weights_by_name
 from jaxfl.experiment.session.history import versions
+from jaxfl.experiment.session.program import one_seed
 
 FORMAT = 1
 # Of a share, in test examples: others may write four digits.
@@ -33,35 +49,74 @@ ROUNDING = 0.05
 Row = dict[str, Any]
 
 
-def run_row(method: str, out: Path) -> Row:
-    """Runs a method in all settings, each into a folder of its own, and reads its row."""
+def run_row(method: str) -> Row:
+    """Runs a method in all settings and seeds, in one program, and makes its row."""
+    configs = {name: config_of(name, algorithm=method) for name in SETTINGS}
+    data = {name: gather(resolve(config)) for name, config in configs.items()}
+    federation = side_by_side([one.federation for one in data.values()])
+    first = next(iter(configs))
+    found = run_all(build(resolve(configs[first]), data[first]), federation)
     settings = {}
-    for name in SETTINGS:
-        folder = out / name.replace(" ", "_")
-        summary: Any = execute(config_of(name, algorithm=method), folder)
-        with np.load(folder / "clients.npz", allow_pickle=False) as arrays:
-            kept = {stage: arrays[f"{stage}_test"][:, -1] for stage in ("deployed", "fine_tuned")}
-        settings[name] = entry(summary, kept, clients_of(name))
+    for place, name in enumerate(SETTINGS):
+        rows = slice(place * SEEDS, (place + 1) * SEEDS)
+        settings[name] = entry(jax.tree.map(lambda x, rows=rows: x[rows], found), name)
     by = f"jaxfl {versions()['jaxfl']}"
     return {"format": FORMAT, "method": method, "by": by, "settings": settings}
 
 
-def entry(summary: dict[str, Any], kept: dict[str, np.ndarray], clients: Clients) -> Row:
-    """What a row says of one setting.
+class Results(NamedTuple):
+    """Of runs side by side [R]."""
 
-    Args:
-      summary: of the run.
-      kept: deployed and fine_tuned [S, C].
-      clients: of the setting.
-    """
+    deployed: np.ndarray  # [R, C] test scores
+    fine_tuned: np.ndarray  # [R, C]
+    floats: np.ndarray  # [R] that all clients send and receive
+    batches: np.ndarray  # [R] that all clients compute
+    weights: Any  # [R, 1, M, M] of the last round, by part of the model, or None
+    ids: np.ndarray  # [R, 1, M] the clients of the last round
+
+
+def run_all(built: Built, federation: Federation) -> Results:
+    """The runs of a method, as `jaxfl run` does them, on federations of one shape [R, C, ...]."""
+    config = built.config
+    one = one_seed(built, built.algorithm, config.score_after)
+    everyone = jnp.arange(CLIENTS)
+
+    def train(seed: Array, federation: Federation) -> tuple[Params, tuple]:
+        start = one.init(seed, federation)
+        state, (info, ids) = one.advance(config.rounds, seed, federation, start, 0)
+        sums = (info.up + info.down).sum(), info.batches.sum()
+        last = jax.tree.map(lambda x: x[-1:], (info.weights, ids))
+        return one.deploy(federation, state, everyone), (*sums, *last)
+
+    def score(seed: Array, federation: Federation, models: Params) -> tuple[Array, ...]:
+        found = one.assess(seed, federation, models, config.rounds, everyone)
+        stages = (found.deployed, found.fine_tuned)
+        return tuple(stage.test for stage in stages if stage is not None)
+
+    seeds = jnp.tile(jnp.arange(SEEDS, dtype=jnp.uint32), len(SETTINGS))
+    models, (floats, batches, weights, ids) = jax.jit(jax.vmap(train))(seeds, federation)
+    # Apart, because it is the same program for all methods, which a cache of compilations keeps.
+    deployed, fine_tuned = jax.jit(jax.vmap(score))(seeds, federation, models)
+    return jax.tree.map(np.asarray, Results(deployed, fine_tuned, floats, batches, weights, ids))
+
+
+def entry(found: Results, setting: str) -> Row:
+    """What a row says of one setting, from its runs."""
+    clients = clients_of(setting)
     taking = int((~clients.unseen).sum())
-    found: Row = {stage: np.round(scores, 5).tolist() for stage, scores in kept.items()}
-    found["floats"] = round((summary["up"] + summary["down"]) / taking)
-    found["gradients"] = round(summary["batches"] / taking)
-    graph = summary.get("graph", {})
-    if "group_agreement" in graph:
-        found["group_agreement"] = round(graph["group_agreement"], 4)
-    return found
+    row: Row = {
+        "deployed": np.round(found.deployed.astype(float), 5).tolist(),
+        "fine_tuned": np.round(found.fine_tuned.astype(float), 5).tolist(),
+        "floats": round(float(found.floats.mean()) / taking),
+        "gradients": round(float(found.batches.mean()) / taking),
+    }
+    graph = graph_measures(
+        weights_by_name(found.weights, ()), found.ids, groups_of(setting), np.zeros(CLIENTS, bool)
+    )
+    agreement = graph.get("group_agreement")
+    if isinstance(agreement, float):
+        row["group_agreement"] = round(agreement, 4)
+    return row
 
 
 def read_row(file: Path) -> Row:

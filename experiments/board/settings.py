@@ -61,8 +61,20 @@ def clients_of(setting: str) -> Clients:
     """The clients of a setting."""
     resolved = resolve(config_of(setting))
     test = gather(resolved).federation.test
-    groups = true_groups(resolved.config, resolved.source, 0) is not None
+    groups = groups_of(setting)[0] is not None
     return Clients(np.asarray(test.mask).sum(axis=2), unseen(resolved.config), groups)
+
+
+@cache
+def groups_of(setting: str) -> list[np.ndarray | None]:
+    """The true group of each client [C], by seed; None where there are no groups."""
+    resolved = resolve(config_of(setting))
+    return [true_groups(resolved.config, resolved.source, seed) for seed in range(SEEDS)]
+
+
+def file_of(setting: str, seed: int) -> str:
+    """The name of the file of a setting and seed."""
+    return f"{setting.replace(' ', '_')}_{seed}.npz"
 
 
 def write_data(setting: str, out: Path) -> list[Path]:
@@ -79,9 +91,11 @@ def write_data(setting: str, out: Path) -> list[Path]:
     """
     resolved = resolve(config_of(setting))
     federation = side_by_side([gather(resolved).federation])
-    paths = [out / f"{setting.replace(' ', '_')}_{seed}.npz" for seed in range(SEEDS)]
+    paths = [out / file_of(setting, seed) for seed in range(SEEDS)]
     taken = [path for path in paths if path.exists()]
-    check(not taken, f"{taken[:1]} is there already: give another --out, or remove it")
+    check(
+        not taken, f"{'; '.join(map(str, taken))}: there already, give another --out or remove it"
+    )
     out.mkdir(parents=True, exist_ok=True)
     for seed, path in enumerate(paths):
         arrays = {

@@ -8,8 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.board import page, rows, settings
+from experiments.board import other_tool, page, rows, settings
+from experiments.board.__main__ import PAGE, ROWS
+from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import InputError
+from jaxfl.experiment import execute
 
 ROOT = Path(__file__).parents[2]
 RIGHT = 3
@@ -130,22 +133,59 @@ def test_from_the_shell_a_wrong_file_is_one_line_and_exit_code_2(tmp_path):
     assert "row.json is not JSON" in done.stderr
 
 
+def test_the_page_names_the_best_rows_of_all_settings_first(clients):
+    def whole(name, share):
+        each = {}
+        for setting in settings.SETTINGS:
+            tests = settings.clients_of(setting).tests
+            scores = (np.floor(share * tests) / tests).tolist()
+            each[setting] = {"deployed": scores, "fine_tuned": scores, "floats": 1, "gradients": 1}
+        return row(clients) | {"method": name, "settings": each}
+
+    half, full = whole("half", 0.5), whole("full", 1.0)
+    incomplete = row(clients, deployed=np.ones((3, 10)).tolist()) | {"method": "incomplete"}
+    text = page.page([half, incomplete, full])
+    first = "the best first: [`full`](https://example.org), a tool 1.0 100.0, [`half`]"
+    assert first in text
+    assert text.index("| [`full`]") < text.index("| [`half`]") < text.index("| [`incomplete`]")
+
+
+def test_the_page_is_that_of_the_rows():
+    kept = sorted(ROWS.glob("*.json"))
+    assert PAGE.read_text() == page.page([rows.read_row(file) for file in kept])
+    ours = {read["method"] for read in map(rows.read_row, kept) if "link" not in read}
+    assert ours <= set(ALGORITHMS)
+
+
+@pytest.mark.slow(seconds=30)
+def test_the_example_of_another_tool_makes_a_sound_row(tmp_path):
+    settings.write_data("rotation", tmp_path)
+    other_tool.main(tmp_path)
+    read = rows.read_row(tmp_path / "row.json")
+    assert list(read["settings"]) == ["rotation"]
+    # Trained on some fifty examples, ten classes.
+    assert 0.5 < np.mean(read["settings"]["rotation"]["deployed"]) < 1
+    with pytest.raises(InputError, match="has no setting"):
+        other_tool.main(tmp_path / "empty")
+
+
 @pytest.mark.slow(seconds=60)
-def test_a_row_is_what_the_runs_wrote(monkeypatch, tmp_path):
-    monkeypatch.setattr(rows, "SETTINGS", {"rotation": settings.SETTINGS["rotation"]})
+@pytest.mark.parametrize("method", ["pfedgraph", "fedavg_ft"])
+def test_a_row_is_that_of_runs_from_the_command_line(method, monkeypatch, tmp_path):
+    chosen = ("rotation", "Dirichlet .1")
+    monkeypatch.setattr(rows, "SETTINGS", {name: settings.SETTINGS[name] for name in chosen})
     monkeypatch.setitem(settings.COMMON, "rounds", 2)
-    monkeypatch.setitem(settings.COMMON, "local_steps", 1)
-    made = rows.run_row("pfedgraph", tmp_path)
+    monkeypatch.setitem(settings.COMMON, "local_steps", 3)
+    made = rows.run_row(method)
     rows.check_row(made, "row.json")
-    summary = json.loads((tmp_path / "rotation" / "summary.json").read_text())
-    found = made["settings"]["rotation"]
-    taking = ~settings.clients_of("rotation").unseen
-    deployed = np.asarray(found["deployed"])
-    np.testing.assert_allclose(
-        deployed[:, taking].mean(), summary["final"]["deployed"]["mean"], atol=1e-4
-    )
-    np.testing.assert_allclose(
-        deployed[:, ~taking].mean(), summary["unseen"]["deployed"]["mean"], atol=1e-4
-    )
-    assert found["gradients"] == 2
-    assert found["group_agreement"] == round(summary["graph"]["group_agreement"], 4)
+    for name in chosen:
+        out = tmp_path / name
+        summary = execute(settings.config_of(name, algorithm=method), out)
+        found = made["settings"][name]
+        with np.load(out / "clients.npz", allow_pickle=False) as arrays:
+            for stage in ("deployed", "fine_tuned"):
+                np.testing.assert_allclose(found[stage], arrays[f"{stage}_test"][:, -1], atol=1e-5)
+        assert found["gradients"] == 6
+        assert found["floats"] == round((summary["up"] + summary["down"]) / 8)
+        agreement = summary.get("graph", {}).get("group_agreement")
+        assert found.get("group_agreement") == (agreement and round(agreement, 4))
