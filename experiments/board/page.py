@@ -84,7 +84,7 @@ def worst(entry: Entry, setting: str) -> float:
 
 def spread(scores: np.ndarray) -> str:
     """Mean and deviation over seeds."""
-    return f"{scores.mean():.1f} ± {scores.std(ddof=1):.1f}"
+    return f"{scores.mean():.1f} ±{scores.std(ddof=1):.1f}"
 
 
 def overview(rows: list[Row]) -> str:
@@ -145,16 +145,17 @@ TEXT = """<!-- python -m experiments.board page writes this page -->
 
 {answer}
 
-The {count} rows below are methods with default options, which nobody tuned. The data are digits,
-which come with scikit-learn, so any tool can have a row: take the arrays of a setting, train, write
-a JSON file, and let a command check it.
+The {count} rows below are methods with default options, which nobody tuned; some compute several
+times the gradients of others, see the tables of the settings. The data are digits, which come with
+scikit-learn, so any tool can have a row: take the arrays of a setting, train, write a JSON file,
+and let a command check it.
 
 ```bash
-python -m experiments.board run pfedgraph                # a method of jaxfl
-python -m experiments.board data labels --out DIR        # the arrays of a setting, for other tools
-python -m experiments.board.other_tool DIR               # an example: scikit-learn, DIR/row.json
+python -m experiments.board run pfedgraph          # a method of jaxfl
+python -m experiments.board data labels --out DIR  # arrays, for other tools
+python -m experiments.board.other_tool DIR         # an example: DIR/row.json
 python -m experiments.board check DIR/row.json
-python -m experiments.board page                         # this page, of all rows
+python -m experiments.board page                   # this page, of all rows
 ```
 
 A row is a file in `experiments/results/board`; `experiments/board/rows.py` describes it. The

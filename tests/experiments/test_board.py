@@ -100,9 +100,9 @@ def test_the_page_has_the_best_first_and_means_of_who_takes_part(clients):
     better = row(clients, deployed=np.where(clients.unseen, 0.0, np.ones((3, 10))).tolist())
     lines = page.page([row(clients), better | {"method": "best"}]).splitlines()
     (first, second) = (line for line in lines if line.startswith("| [`") and "1,000" in line)
-    assert first.startswith("| [`best`](https://example.org), a tool 1.0 | 100.0 ± 0.0 | 100.0 |")
+    assert first.startswith("| [`best`](https://example.org), a tool 1.0 | 100.0 ±0.0 | 100.0 |")
     taking = 100 * (RIGHT / clients.tests)[:, ~clients.unseen]
-    expected = f"{taking.mean():.1f} ± {taking.mean(axis=1).std(ddof=1):.1f}"
+    expected = f"{taking.mean():.1f} ±{taking.mean(axis=1).std(ddof=1):.1f}"
     assert [cell.strip() for cell in second.split("|")][2:] == [
         *(expected, f"{taking.min(axis=1).mean():.1f}", "100.0", "100.0", "12", "1,000", "0.50", "")
     ]
