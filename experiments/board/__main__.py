@@ -8,6 +8,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 from tyro.extras import subcommand_cli_from_dict
 
+from experiments.board.other_tool import write_row
 from experiments.board.page import page
 from experiments.board.rows import check_row, read_row, run_row
 from experiments.board.settings import write_data
@@ -75,7 +76,13 @@ def write_page(rows: Path = ROWS, out: Path = PAGE) -> None:
     print(f"written to {out}")
 
 
-COMMANDS = {"run": run, "data": data, "check": check_files, "page": write_page}
+COMMANDS = {
+    "run": run,
+    "data": data,
+    "example": write_row,
+    "check": check_files,
+    "page": write_page,
+}
 
 if __name__ == "__main__":
     try:

@@ -1,7 +1,7 @@
 """A row that jaxfl does not train: each client's own logistic regression, by scikit-learn.
 
-`python -m experiments.board.other_tool DIR` reads what `python -m experiments.board data` wrote
-there, for all settings of which all seeds are there, and writes DIR/row.json. Take it as the
+`python -m experiments.board example DIR` reads what `python -m experiments.board data` wrote there,
+for all settings of which all seeds are there, and writes DIR/row.json. Take this file as the
 beginning of a row of your own tool.
 """
 
@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import sklearn
-import tyro
 from sklearn.linear_model import LogisticRegression
+from tyro.conf import Positional
 
 from experiments.board.rows import FORMAT
 from experiments.board.settings import SEEDS, SETTINGS, file_of
@@ -56,8 +56,8 @@ def entry(paths: list[Path]) -> dict[str, Any]:
     }
 
 
-def main(folder: tyro.conf.Positional[Path]) -> None:
-    """Writes the row.
+def write_row(folder: Positional[Path]) -> None:
+    """Writes the row of another tool, from the arrays of a folder.
 
     Args:
       folder: of the arrays.
@@ -78,7 +78,3 @@ def main(folder: tyro.conf.Positional[Path]) -> None:
     }
     files.write_file(folder / "row.json", json.dumps(row) + "\n")
     print(f"written to {folder / 'row.json'}")
-
-
-if __name__ == "__main__":
-    tyro.cli(main)

@@ -153,7 +153,7 @@ and let a command check it.
 ```bash
 python -m experiments.board run pfedgraph          # a method of jaxfl
 python -m experiments.board data labels --out DIR  # arrays, for other tools
-python -m experiments.board.other_tool DIR         # an example: DIR/row.json
+python -m experiments.board example DIR            # a row by scikit-learn: DIR/row.json
 python -m experiments.board check DIR/row.json
 python -m experiments.board page                   # this page, of all rows
 ```

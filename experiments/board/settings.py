@@ -93,9 +93,8 @@ def write_data(setting: str, out: Path) -> list[Path]:
     federation = side_by_side([gather(resolved).federation])
     paths = [out / file_of(setting, seed) for seed in range(SEEDS)]
     taken = [path for path in paths if path.exists()]
-    check(
-        not taken, f"{'; '.join(map(str, taken))}: there already, give another --out or remove it"
-    )
+    names = ", ".join(path.name for path in taken)
+    check(not taken, f"{out} has {names} there already: give another --out, or remove them")
     out.mkdir(parents=True, exist_ok=True)
     for seed, path in enumerate(paths):
         arrays = {

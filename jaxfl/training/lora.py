@@ -249,11 +249,11 @@ def _adding(model: Lora, adapters: dict[str, dict[str, Array]]) -> Any:
 
 @jax.custom_vjp
 def product(x: Float[Array, "*n r"], b: Float[Array, "r d"]) -> Float[Array, "*n d"]:
-    """X B, of few columns of x. The gradient of B is x^T G, whatever the order of the factors.
+    """The product x B, where x has few columns; the gradient of B is computed as x^T G.
 
-    JAX writes this gradient as the transpose of G^T x. XLA on CPU then transposes G, with the whole
-    backward pass of the layer's activation inside this loop, which took half of a step of
-    `vit_tiny` with adapters; x is smaller by d / r.
+    JAX computes it as the transpose of G^T x. XLA on CPU then copies G into its transpose, with the
+    whole backward pass of the layer's activation in the same loop, which took half of a step of
+    `vit_tiny` with adapters. To transpose x costs less, by r / d.
 
     Example:
       >>> x, b = jnp.ones((5, 4, 2)), jnp.ones((2, 3))

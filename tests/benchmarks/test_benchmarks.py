@@ -507,3 +507,13 @@ def test_a_session_runs_cells_of_table_1(tmp_path):
 
 def test_a_session_knows_its_parts():
     assert set(parts.PARTS) == set(session.PARTS)
+
+
+def test_the_page_of_kernels_begins_with_the_fastest_and_slowest():
+    def found(kernel, peer_ms):
+        return {"kernel": kernel, "floor_ms": 0.5, "peers": {"NumPy": peer_ms}}, 1.0
+
+    text = kernels.answer([found("quick", 4.0), found("quick", 6.0), found("slow", 0.5)])
+    assert text.startswith("In 2 of 3 measurements of 2 kernels")
+    assert "takes 2 times its floor, and its peer 4 times as long" in text
+    assert text.endswith("are `quick` (5), `slow` (0.5); slowest `slow` (0.5), `quick` (5).")
