@@ -4,14 +4,16 @@ from typing import Annotated, Literal
 
 from jaxfl.algorithms.steps.client import deploy_memory, init_own, take_offered, train_and_send
 from jaxfl.algorithms.steps.composition import compose
+from jaxfl.algorithms.steps.network import arrivals, init_past, over_network
 from jaxfl.core.facts import method
 from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Uploads, Wire
 from jaxfl.core.options import COUNT
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
-from jaxfl.core.types import Algorithm, Cohort, Params, PRNGKey, Task
-from jaxfl.kernels.gossip import least_similar, neighbour_mean, random_circle, random_receivers
-from jaxfl.kernels.mixing import mix
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Task
+from jaxfl.graphs.links import EdgeDelay, EdgeLoss, EdgePart, links_of
+from jaxfl.kernels.gossip import least_similar, random_circle, random_receivers
+from jaxfl.kernels.network import mean_rows
 from jaxfl.kernels.similarity import cosine
 from jaxfl.training.objectives import data_loss
 
@@ -41,6 +43,9 @@ def epidemic(
     *,
     peers: Literal["circle", "random", "dissimilar"] = "circle",
     degree: Annotated[int, COUNT] = 2,
+    edge_loss: EdgeLoss = 0.0,
+    edge_delay: EdgeDelay = 0,
+    edge_part: EdgePart = 1.0,
 ) -> Algorithm:
     """Each client trains its own model and takes the mean with those of others, who change.
 
@@ -53,14 +58,26 @@ def epidemic(
 
     What is sent and received is counted for each model.
 
-    State: memory = the client's model. Evaluations tell the `spectral_gap` of the last round's
-    weights (`jaxfl.graphs.measures`).
+    State: memory = the client's model; record = with delays, the client's last models. Evaluations
+    tell the `spectral_gap` of the last round's weights (`jaxfl.graphs.measures`). With "circle" the
+    weights of more than 2,048 clients are `types.SparseRows` if each has few neighbours.
 
     Args:
       task: the model and its training.
       peers: how clients find from whom they learn.
       degree: to how many others a client sends ("circle", "random"), and from how many it receives
         ("circle", "dissimilar").
+      edge_loss: the probability that a message is lost, drawn for each edge and round; the mean is
+        then one of the models that arrived. A number, or the path of a NumPy file (.npy) or an
+        array [C, C] (receiver, sender) with one for each edge, as for the two below.
+      edge_delay: how many rounds a message takes: a client receives the models that the others had
+        so many rounds ago, counted in the rounds of the sender.
+      edge_part: the part of its numbers that a message has, drawn for each edge and round. The
+        receiver takes its own number for one that is missing.
+
+    Raises:
+      InputError: the conditions of the edges are out of their ranges, or of another number of
+        clients.
 
     Differs: EL-Oracle draws regular graphs in another way. Neighbours take the mean after a round
     of many local steps, where an iteration of the paper has one. Morph's clients learn of others
@@ -73,6 +90,14 @@ def epidemic(
       (4, 4)
     """
     fit = task.trainer(data_loss(task.problem))
+    start = init_own(task.problem)
+    links = links_of(edge_loss, edge_delay, edge_part)
+
+    def init(key: PRNGKey, train: Dataset) -> tuple[Params, ServerState]:
+        memory, _ = start(key, train)
+        if links is not None:
+            links.check(len(train.mask))
+        return memory, ServerState(record=init_past(links, memory))
 
     def client(
         key: PRNGKey, memory: Params, down: Down, cohort: Cohort
@@ -83,18 +108,14 @@ def epidemic(
         draw = stream(key, "server")
         who = uploads.ids, uploads.reported
         if peers == "circle":
-            edges = random_circle(draw, len(uploads.ids), degree, *who)
+            neighbours = random_circle(draw, len(uploads.ids), degree, *who)
         elif peers == "random":
-            edges = random_receivers(draw, len(uploads.ids), degree, *who)
+            neighbours = random_receivers(draw, len(uploads.ids), degree, *who)
         else:
-            edges = least_similar(cosine(uploads.received), degree, uploads.reported)
-        weights = neighbour_mean(edges)
-        return Outcome(
-            state,
-            Down(each=mix(weights, uploads.received)),
-            weights,
-            copies=(edges.sum(axis=0).astype(int), edges.sum(axis=1).astype(int)),
-        )
+            neighbours = least_similar(cosine(uploads.received), degree, uploads.reported)
+        arrived = arrivals(links, key, uploads, neighbours, state.record)
+        rows = mean_rows(neighbours, arrived)
+        return over_network(links, key, rows, neighbours, arrived, uploads, state)
 
     exchanges = (Exchange(client, network_step), Exchange(take_offered(task)))
-    return compose(task, Wire(init_own(task.problem), exchanges, deploy_memory))
+    return compose(task, Wire(init, exchanges, deploy_memory))

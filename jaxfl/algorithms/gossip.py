@@ -7,16 +7,18 @@ from jaxtyping import Array, ArrayLike, Float, Int, Shaped
 
 from jaxfl.algorithms.steps.client import deploy_memory, init_own, take_offered, train_and_send
 from jaxfl.algorithms.steps.composition import compose
+from jaxfl.algorithms.steps.network import arrivals, init_past, over_network
 from jaxfl.core.errors import check
 from jaxfl.core.facts import method
 from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Uploads, Wire
-from jaxfl.core.options import COUNT, COUNT_OR_ZERO, FRACTION
+from jaxfl.core.options import COUNT, COUNT_OR_ZERO, FRACTION, File
 from jaxfl.core.papers import Paper
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
 from jaxfl.graphs.hierarchy import given_weights, hierarchy
-from jaxfl.graphs.topology import network_of
-from jaxfl.kernels.gossip import metropolis
+from jaxfl.graphs.links import EdgeDelay, EdgeLoss, EdgePart, links_of
+from jaxfl.graphs.networks import network_of
 from jaxfl.kernels.mixing import isolate, mix, within
+from jaxfl.kernels.network import among, metropolis_rows, neighbours_of, rows_on
 from jaxfl.training.objectives import data_loss
 
 
@@ -54,7 +56,7 @@ def gossip(
         "one_peer",
         "hierarchy",
     ]
-    | str
+    | File
     | Shaped[ArrayLike, "*p c c"] = "ring",
     own: Annotated[Scalar, FRACTION] = 0.0,
     degree: Annotated[int, COUNT] = 4,
@@ -62,6 +64,9 @@ def gossip(
     weights: Literal["metropolis", "given"] = "metropolis",
     servers: Annotated[int, COUNT] = 2,
     every: Annotated[int, COUNT] = 1,
+    edge_loss: EdgeLoss = 0.0,
+    edge_delay: EdgeDelay = 0,
+    edge_part: EdgePart = 1.0,
 ) -> Algorithm:
     """Each client trains its own model and takes the mean with its neighbours; there is no server.
 
@@ -78,8 +83,10 @@ def gossip(
     What is sent and received is counted for each neighbour; in a hierarchy a client sends and
     receives one model, and the traffic between servers is not counted.
 
-    State: memory = the client's model; server = the number of rounds so far. Evaluations tell the
-    `spectral_gap` of the last round's weights (`jaxfl.graphs.measures`).
+    State: memory = the client's model; record = with delays, the client's last models; server = the
+    number of rounds so far. Evaluations tell the `spectral_gap` of the last round's weights
+    (`jaxfl.graphs.measures`). The weights of more than 2,048 clients are `types.SparseRows` if each
+    has few neighbours.
 
     Args:
       task: the model and its training.
@@ -96,10 +103,20 @@ def gossip(
         rescaled. If columns do not sum to 1, the mean of all models moves.
       servers: S, the number of edge servers of a "hierarchy".
       every: k, in each k-th round the servers of a "hierarchy" mix.
+      edge_loss: the probability that a message is lost, drawn for each edge and round. A number, or
+        the path of a NumPy file (.npy) or an array [C, C] (receiver, sender) with one for each
+        edge, as for the two below. Its weight stays with the receiver, so that the mean of all
+        models moves.
+      edge_delay: how many rounds a message takes: a client receives the models that the others had
+        so many rounds ago, counted in the rounds of the sender, and keeps the weight of those that
+        are still on their way.
+      edge_part: the part of its numbers that a message has, drawn for each edge and round. The
+        receiver takes its own number for one that is missing.
 
     Raises:
       InputError: the graph has no such name and is no such file, is directed, or is of
-        another number of clients; or given weights are not row-stochastic.
+        another number of clients; given weights are not row-stochastic; or the conditions of the
+        edges are out of their ranges.
 
     Differs: neighbours take the mean after a round of many local steps. In Algorithm 1 an iteration
     has one step, along the gradient at the model before the mean. The paper's result is the mean of
@@ -113,41 +130,38 @@ def gossip(
     """
     fit = task.trainer(data_loss(task.problem))
     start = init_own(task.problem)
+    links = links_of(edge_loss, edge_delay, edge_part)
     named = isinstance(graph, str) and graph == "hierarchy"
     check(
         weights == "metropolis" or not named,
         "gossip has weights=given and graph=hierarchy, which has weights of its own: leave out one",
     )
+    check(
+        links is None or not named,
+        "gossip has graph=hierarchy, whose clients have no edges to each other: leave out "
+        "edge_loss, edge_delay and edge_part",
+    )
     matrices = jnp.asarray(given_weights(graph)) if weights == "given" else None
     network = None if named or matrices is not None else network_of(graph, degree, seed, False)
 
-    def weigh(
-        number: Int[Array, ""], uploads: Uploads
-    ) -> tuple[Float[Array, "m m"], Int[Array, "m"], Int[Array, "m"]]:
-        """The weights of a round, and to how many others each client sends and from how many."""
-        reported = uploads.reported
-        if network is not None:
-            edges = network.edges(uploads.ids, number)
-            counts = edges.sum(axis=0).astype(int), edges.sum(axis=1).astype(int)
-            return metropolis(edges, reported, own), *counts
-        if matrices is None:
-            sizes = uploads.sizes * reported
-            of_servers = (uploads.ids % servers, sizes, servers)
-            below, mixed = (hierarchy(*of_servers, graph=g) for g in ("alone", "cloud"))
-            rows = jnp.where((number + 1) % every == 0, mixed, below)
-            counts = jnp.ones_like(uploads.ids), jnp.ones_like(uploads.ids)
-        else:
-            rows = matrices[number % len(matrices)][uploads.ids][:, uploads.ids]
-            edges = (rows > 0) & ~jnp.eye(uploads.ids.size, dtype=bool)
-            counts = edges.sum(axis=0), edges.sum(axis=1)
-            rows = within(rows, reported)
+    def through_servers(number: Int[Array, ""], uploads: Uploads) -> Float[Array, "m m"]:
+        """The weights of a round of a hierarchy."""
+        sizes = uploads.sizes * uploads.reported
+        of_servers = (uploads.ids % servers, sizes, servers)
+        below, mixed = (hierarchy(*of_servers, graph=g) for g in ("alone", "cloud"))
+        return keep(jnp.where((number + 1) % every == 0, mixed, below), uploads)
+
+    def keep(rows: Float[Array, "m m"], uploads: Uploads) -> Float[Array, "m m"]:
+        """The weights of clients that have reported, of which each keeps `own` to itself."""
         alone = jnp.eye(uploads.ids.size)
-        return own * alone + (1 - own) * isolate(rows, reported), *counts
+        return own * alone + (1 - own) * isolate(rows, uploads.reported)
 
     def init(key: PRNGKey, train: Dataset) -> tuple[Params, ServerState]:
         clients = train.mask.shape[0]
         if network is not None:
             network.check(clients)
+        if links is not None:
+            links.check(clients)
         if matrices is not None:
             size = matrices.shape[1]
             check(
@@ -156,7 +170,8 @@ def gossip(
                 "row and a column for each",
             )
         memory, _ = start(key, train)
-        return memory, ServerState(jnp.zeros((), jnp.int32))
+        past = init_past(links, memory)
+        return memory, ServerState(jnp.zeros((), jnp.int32), past)
 
     def client(
         key: PRNGKey, memory: Params, down: Down, cohort: Cohort
@@ -164,14 +179,23 @@ def gossip(
         return train_and_send(fit, key, memory, None, cohort)
 
     def network_step(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
-        rows, to_others, from_others = weigh(state.server, uploads)
+        number = state.server
+        after = state._replace(server=number + 1)
+        if matrices is not None:
+            given = matrices[number % len(matrices)][uploads.ids][:, uploads.ids]
+            neighbours = neighbours_of(given)
+            arrived = arrivals(links, key, uploads, neighbours, state.record)
+            rows = rows_on(keep(within(given, uploads.reported), uploads), neighbours, arrived)
+        elif network is not None:
+            neighbours = network.neighbours(uploads.ids, number)
+            arrived = arrivals(links, key, uploads, neighbours, state.record)
+            rows = metropolis_rows(among(neighbours, uploads.reported), own, arrived)
+        else:
+            rows = through_servers(number, uploads)
+            one = jnp.ones_like(uploads.ids)
+            return Outcome(after, Down(each=mix(rows, uploads.received)), rows, copies=(one, one))
         # Line 5 of Algorithm 1: the weighted mean over the neighbourhood.
-        return Outcome(
-            ServerState(state.server + 1),
-            Down(each=mix(rows, uploads.received)),
-            rows,
-            copies=(to_others, from_others),
-        )
+        return over_network(links, key, rows, neighbours, arrived, uploads, after)
 
     exchanges = (Exchange(client, network_step), Exchange(take_offered(task)))
     return compose(task, Wire(init, exchanges, deploy_memory))

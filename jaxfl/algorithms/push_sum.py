@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Shaped
 
 from jaxfl.algorithms.steps.composition import compose
+from jaxfl.algorithms.steps.network import arrivals, copies_of
 from jaxfl.core import tree
 from jaxfl.core.facts import method
 from jaxfl.core.messages import (
@@ -20,13 +21,14 @@ from jaxfl.core.messages import (
     Wire,
     report_of,
 )
-from jaxfl.core.options import FRACTION
+from jaxfl.core.options import FRACTION, File
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
-from jaxfl.graphs.topology import network_of
-from jaxfl.kernels.gossip import column_stochastic
+from jaxfl.graphs.links import EdgeLoss, links_of
+from jaxfl.graphs.networks import network_of
 from jaxfl.kernels.mixing import mix
+from jaxfl.kernels.network import among, for_info, for_mixing, share_rows
 from jaxfl.training.batch_statistics import of_statistics
 from jaxfl.training.objectives import data_loss
 
@@ -61,8 +63,11 @@ class Memory(NamedTuple):
 def push_sum(
     task: Task,
     *,
-    graph: Literal["one_peer", "exponential", "ring"] | str | Shaped[ArrayLike, "c c"] = "one_peer",
+    graph: Literal["one_peer", "exponential", "ring"]
+    | File
+    | Shaped[ArrayLike, "c c"] = "one_peer",
     own: Annotated[Scalar, FRACTION] = 0.0,
+    edge_loss: EdgeLoss = 0.0,
 ) -> Algorithm:
     """Clients send shares of their models along directed edges, and divide by the shares they got.
 
@@ -88,10 +93,14 @@ def push_sum(
       graph: by name, the path of a NumPy file (.npy), or an array [C, C] (receiver, sender) of
         zeros and ones; a path has to lead from each client to each other one.
       own: at least this share stays with the client. At 1 it is local training.
+      edge_loss: the probability that a message is lost, drawn for each edge and round: a number, or
+        the path of a NumPy file (.npy) or an array [C, C] (receiver, sender) with one for each
+        edge. The sender hears of it and keeps the share, so that the sum of all x stays where it
+        is.
 
     Raises:
       InputError: the graph has no such name and is no such file, is not strongly connected, or is
-        of another number of clients.
+        of another number of clients; or the probabilities are out of their range.
 
     Differs: a round has many local steps, whose whole change is added to x; in Algorithm 1 an
     iteration has one step.
@@ -103,10 +112,13 @@ def push_sum(
     """
     fit = task.trainer(data_loss(task.problem))
     network = network_of(graph, 0, 0, directed=True)
+    links = links_of(edge_loss)
 
     def init(key: PRNGKey, train: Dataset) -> tuple[Memory, ServerState]:
         clients = train.mask.shape[0]
         network.check(clients)
+        if links is not None:
+            links.check(clients)
         total = tree.broadcast(task.problem.init(key), clients)
         return Memory(total, jnp.ones(clients)), ServerState(jnp.zeros((), jnp.int32))
 
@@ -123,17 +135,20 @@ def push_sum(
         return memory, Up(after, total, plain=weight), report_of(fitted)
 
     def network_step(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
-        edges = network.edges(uploads.ids, state.server)
+        neighbours = network.neighbours(uploads.ids, state.server)
+        arrived = arrivals(links, key, uploads, neighbours)
         weight = uploads.plain
         # Lines 4 to 6: the shares of x and of w.
-        shares = column_stochastic(edges, uploads.reported, own)
-        sums = Memory(mix(shares, uploads.received), shares @ weight)
+        shares = share_rows(among(neighbours, uploads.reported), own, arrived)
+        parts = shares.values * weight[shares.columns]
+        sums = Memory(mix(for_mixing(shares), uploads.received), parts.sum(axis=1))
+        # A row of zeros for a client of which nothing is known.
+        rows = parts / jnp.where(sums.weight > 0, sums.weight, 1.0)[:, None]
         return Outcome(
             ServerState(state.server + 1),
             Down(each=sums),
-            # A row of zeros for a client of which nothing is known.
-            shares * weight[None] / jnp.where(sums.weight > 0, sums.weight, 1.0)[:, None],
-            copies=(edges.sum(axis=0).astype(int), edges.sum(axis=1).astype(int)),
+            for_info(shares._replace(values=rows)),
+            copies=copies_of(neighbours, arrived),
         )
 
     def take(

@@ -125,7 +125,7 @@ class Outcome(NamedTuple):
     # of `Info`
     metrics: dict[str, Array] = {}  # noqa: RUF012 - never written
     # ([M], [M]) to how many peers each client sends its message, and from how many it gets a reply,
-    # where no server is between them; None: one server
+    # where no server is between them, and a part of a message counts as a part; None: one server
     copies: tuple[Array, Array] | None = None
     # what is counted beside the messages of this round
     joining: Joining = Joining()

@@ -87,6 +87,7 @@ NOT_NEGATIVE = Range(low=0)
 FRACTION = Range(low=0, high=1)
 COUNT = Range(low=1, high=10_000)  # of clusters, servers, steps, epochs
 COUNT_OR_ZERO = Range(low=0, high=10_000)
+File = Annotated[str, Range(words="the path of a .npy file")]
 
 WORDS = {
     float: "a number",
@@ -196,6 +197,8 @@ def describe(hint: Any) -> str:
             parts.append("one of " + ", ".join(map(str, typing.get_args(base))))
         elif base is str and isinstance(limits, Names):
             parts.append("one of " + ", ".join(limits.known))
+        elif base is str and isinstance(limits, Range):
+            parts.append(limits.words)
         elif base is int and float in bases:
             continue  # "a number" says it
         elif base in (int, float) and isinstance(limits, Range):

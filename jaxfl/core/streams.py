@@ -28,6 +28,7 @@ Stream = Literal[
     "disturb",  # disturbances of mixing weights
     "work",  # how much of its local training each client does
     "lost",  # whose uploads are lost
+    "edges",  # messages on the edges of a network: which are lost, what is sent of the others
 ]
 
 

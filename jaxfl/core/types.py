@@ -257,13 +257,42 @@ def take_offer(model: Params, offer: Params, cohort: Cohort) -> tuple[Params, Ar
     return offer, jnp.ones(cohort.ids.size, bool)
 
 
+class SparseRows(NamedTuple):
+    """The weights of k senders for each receiver; all other weights are 0.
+
+    Example:
+      >>> rows = SparseRows(columns=jnp.array([[2]]), values=jnp.array([[1.0]]))
+      >>> jaxfl.kernels.dense_rows(rows, 3).tolist()
+      [[0.0, 0.0, 1.0]]
+    """
+
+    # [R, k] the senders of each row; all that have a weight are different
+    columns: Int[Array, "r k"]
+    # [R, k] their weights
+    values: Float[Array, "r k"]
+
+
+class Neighbours(NamedTuple):
+    """From whom each client receives: k places for each, of which some may be empty.
+
+    Example:
+      >>> path = Neighbours(jnp.array([[1], [0], [1]]), jnp.array([[True], [True], [False]]))
+      >>> jaxfl.kernels.edges_of(path).tolist()
+      [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    """
+
+    # [M, k] the senders of each client, by their places among the M clients
+    senders: Int[Array, "m k"]
+    # [M, k] whether there is such an edge; an empty place has any sender
+    there: Bool[Array, "m k"]
+
+
 class Edges(NamedTuple):
     """The mixing weights of the edges that stay, for the graph of the round and for `mix`."""
 
     # [M, M] (receiver, sender), 0 where there is no edge
     weights: Float[Array, "m m"]
-    # the same weights in the form in which `mix` takes them: a matrix, or
-    # `kernels.sparse.SparseRows`
+    # the same weights in the form in which `mix` takes them: a matrix or `SparseRows`
     rows: PyTree
 
 

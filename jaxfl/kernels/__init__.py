@@ -16,6 +16,7 @@ those that one method alone needs are in their files:
   `project_capped_rows`, `attentive`, `heuristic`, `graph_rows`, `contraction`,
   `fomo_weights`, `head_weights`, `pull_rows`, `combination_rows`, `metropolis`,
   `column_stochastic`, `random_circle`, `random_receivers`, `least_similar`, `neighbour_mean`,
+  `metropolis_rows`, `share_rows`, `mean_rows`, `neighbours_of`, `edges_of`,
   `reversible_rows`, `transport_plan`, `find_coalitions`,
   `coalition_weights`, `size_weights`, `positive_rows`, `top_edges`, `keep_largest`,
   `sparse_rows`, `dense_rows`
@@ -48,6 +49,7 @@ from jaxfl.kernels import (
     merit,
     mixing,
     neighbours,
+    network,
     products,
     projection,
     propagate,
@@ -87,6 +89,13 @@ from jaxfl.kernels.mixing import (
     positive_rows,
     size_weights,
     within,
+)
+from jaxfl.kernels.network import (
+    edges_of,
+    mean_rows,
+    metropolis_rows,
+    neighbours_of,
+    share_rows,
 )
 from jaxfl.kernels.products import mix_products
 from jaxfl.kernels.projection import project_capped_rows, project_rows
@@ -150,6 +159,7 @@ __all__ = [
     "distances_l1",
     "distances_l2",
     "dnc",
+    "edges_of",
     "embedding_rows",
     "everybody_if_nobody",
     "evidence",
@@ -183,10 +193,12 @@ __all__ = [
     "least_similar",
     "leave_out",
     "linear_cka",
+    "mean_rows",
     "measured_rows",
     "median",
     "merit",
     "metropolis",
+    "metropolis_rows",
     "minus_l1",
     "minus_l2",
     "mix",
@@ -196,6 +208,8 @@ __all__ = [
     "nearest",
     "neighbour_mean",
     "neighbours",
+    "neighbours_of",
+    "network",
     "optimizer_step",
     "positive_rows",
     "predecessors",
@@ -211,6 +225,7 @@ __all__ = [
     "reversible_rows",
     "robust",
     "server",
+    "share_rows",
     "shrunk_means",
     "similarities",
     "similarity",

@@ -8,8 +8,8 @@ from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped
 from jaxfl.core.errors import InputError, check
 from jaxfl.core.options import checked
 from jaxfl.core.shapes import Stack
-from jaxfl.core.types import Scalar
-from jaxfl.kernels.sparse import SparseRows, mix_rows
+from jaxfl.core.types import Scalar, SparseRows
+from jaxfl.kernels.sparse import mix_rows
 
 
 @checked
@@ -21,7 +21,7 @@ def mix(weights: PyTree, stacked: Stack) -> PyTree:
         matrix for each part of the model, as a pytree prefix of `stacked`: {"body": W, "head":
         jnp.eye(M)} mixes the bodies of models {"body": ..., "head": ...} and leaves each client its
         head. The prefix may go down to one matrix a leaf. In place of a matrix it may have
-        `sparse.SparseRows`, see `sparse.mix_rows`.
+        `types.SparseRows`, see `sparse.mix_rows`.
       stacked: models [M, ...].
 
     Returns:
@@ -170,18 +170,26 @@ def within(
 
 
 @checked
-def keep_own(weights: Float[Array, "m m"], accepted: Bool[Array, "m"]) -> Float[Array, "m m"]:
+def keep_own(
+    weights: Float[Array, "m m"] | SparseRows, accepted: Bool[Array, "m"]
+) -> Float[Array, "m m"] | SparseRows:
     """The weights, with a row of the identity for each client that keeps its own model.
 
     Args:
-      weights: [M, M].
+      weights: [M, M], or sparse rows of M clients among themselves.
       accepted: whether each client takes its mixture [M].
 
     Example:
       >>> keep_own(jnp.array([[0.5, 0.5], [0.5, 0.5]]), jnp.array([True, False])).tolist()
       [[0.5, 0.5], [0.0, 1.0]]
     """
-    return jnp.where(accepted[:, None], weights, jnp.eye(accepted.size))
+    if not isinstance(weights, SparseRows):
+        return jnp.where(accepted[:, None], weights, jnp.eye(accepted.size))
+    own = jnp.where(accepted, weights.columns[:, -1], jnp.arange(accepted.size))
+    alone = jnp.zeros_like(weights.values).at[:, -1].set(1.0)
+    return SparseRows(
+        weights.columns.at[:, -1].set(own), jnp.where(accepted[:, None], weights.values, alone)
+    )
 
 
 @checked

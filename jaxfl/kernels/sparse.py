@@ -1,36 +1,19 @@
 """Mixing weights with few edges: the largest weights of each row, and mixing by sparse rows."""
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 
 from jaxfl.core.options import checked
 from jaxfl.core.shapes import Stack
-from jaxfl.core.types import Edges, KeepEdges
+from jaxfl.core.types import Edges, KeepEdges, SparseRows
 
 # How many senders `mix_rows` adds in one pass; a program of more takes long to compile.
 AT_A_TIME = 16
 # Sparse rows are mixed with where a row has at most one edge for so many clients: it is quicker,
 # since a product of matrices is bound by operations and a sum of few models by memory.
 SPARSE_FROM = 8
-
-
-class SparseRows(NamedTuple):
-    """The weights of k senders for each receiver; all other weights are 0.
-
-    Example:
-      >>> rows = SparseRows(columns=jnp.array([[2]]), values=jnp.array([[1.0]]))
-      >>> dense_rows(rows, 3).tolist()
-      [[0.0, 0.0, 1.0]]
-    """
-
-    # [R, k] the senders of each row, all different
-    columns: Int[Array, "r k"]
-    # [R, k] their weights
-    values: Float[Array, "r k"]
 
 
 @checked

@@ -9,7 +9,7 @@ from toys import federation, made, quadratic, run
 from jaxfl.algorithms import epidemic, local
 from jaxfl.core.messages import Clients
 from jaxfl.core.types import State
-from jaxfl.kernels import least_similar, random_circle, random_receivers
+from jaxfl.kernels import edges_of, least_similar, random_circle, random_receivers
 
 CLIENTS = 5
 rng = np.random.default_rng(0)
@@ -67,7 +67,11 @@ def test_a_client_takes_the_mean_of_its_own_and_what_others_drew_it_for():
 def test_receivers_are_drawn_uniformly_among_those_that_are_there():
     reported = np.array([True, True, True, False, True, True])
     keys = jax.random.split(jax.random.key(1), 2000)
-    edges = jax.vmap(lambda key: random_receivers(key, 6, 2, reported=jnp.asarray(reported)))(keys)
+
+    def drawn(key):
+        return edges_of(random_receivers(key, 6, 2, reported=jnp.asarray(reported)))
+
+    edges = jax.vmap(drawn)(keys)
     shares = np.asarray(edges).mean(axis=0)
     expected = 0.5 * np.outer(reported, reported) * (1 - np.eye(6))  # two of four others
     deviation = np.sqrt(0.25 / len(keys))
@@ -81,7 +85,7 @@ def test_a_circle_is_one_and_its_order_is_random():
     orders = set()
     for seed in range(40):
         key = jax.random.key(seed)
-        edges = np.asarray(random_circle(key, 6, 1, reported=jnp.asarray(reported)))
+        edges = np.asarray(edges_of(random_circle(key, 6, 1, reported=jnp.asarray(reported))))
         order = [0]
         while (sender := int(edges[order[-1]].argmax())) != 0:
             order.append(sender)
@@ -89,7 +93,7 @@ def test_a_circle_is_one_and_its_order_is_random():
         assert edges.sum() == 5
         orders.add(tuple(order))
         # With degree 2 a client hears the two that follow in the circle.
-        twice = np.asarray(random_circle(key, 6, 2, reported=jnp.asarray(reported)))
+        twice = np.asarray(edges_of(random_circle(key, 6, 2, reported=jnp.asarray(reported))))
         np.testing.assert_array_equal(twice, edges + edges @ edges)
     assert len(orders) > 15  # of 24
 
@@ -98,8 +102,8 @@ def test_a_circle_is_one_and_its_order_is_random():
 def test_more_peers_than_there_are_others_are_all_of_them(degree):
     everybody = 1 - np.eye(4)
     cosines = jnp.asarray(rng.normal(size=(4, 4)), jnp.float32)
-    np.testing.assert_array_equal(least_similar(cosines, degree), everybody)
+    np.testing.assert_array_equal(edges_of(least_similar(cosines, degree)), everybody)
     drawn = random_receivers(jax.random.key(0), 4, degree)
-    np.testing.assert_array_equal(drawn, everybody)
+    np.testing.assert_array_equal(edges_of(drawn), everybody)
     circle = random_circle(jax.random.key(0), 4, degree)
-    np.testing.assert_array_equal(circle, everybody)
+    np.testing.assert_array_equal(edges_of(circle), everybody)

@@ -9,7 +9,7 @@ from toys import differ, equal
 
 from jaxfl.core.errors import InputError
 from jaxfl.data import mse_db, ridge
-from jaxfl.graphs.random_graphs import erdos_renyi
+from jaxfl.graphs.topology import erdos_renyi
 
 SMALL = {"servers": 4, "clients_per_server": 30, "dim": 8}
 

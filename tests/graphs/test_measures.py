@@ -23,7 +23,8 @@ from jaxfl.graphs.measures import (
     second_singular_value,
     spectral_gap,
 )
-from jaxfl.graphs.topology import NETWORKS
+from jaxfl.graphs.networks import NETWORKS
+from jaxfl.graphs.pairs import matrix_of
 
 SHORT = ["--clients", "10", "--rounds", "2", "--local-steps", "2", "--score-after", "none"]
 
@@ -122,7 +123,7 @@ def network_weights(name, clients):
         return weights
     if name == "random":
         return rng.dirichlet(np.full(clients, 0.05), clients)
-    edges = NETWORKS[name](clients, 4, 0)[0]
+    edges = matrix_of(NETWORKS[name](clients, 4, 0)[0], clients)
     degrees = np.maximum(edges.sum(axis=1)[:, None], edges.sum(axis=0))
     weights = edges / (1 + degrees)
     return weights + np.diag(1 - weights.sum(axis=1))

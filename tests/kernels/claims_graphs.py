@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from claims import KEY, Kernel, grid, line
 
+from jaxfl.core.streams import client_keys
 from jaxfl.kernels import (
     amp,
     bipartition,
@@ -18,6 +19,7 @@ from jaxfl.kernels import (
     learned,
     merit,
     mixing,
+    network,
     propagate,
     reversible,
     robust,
@@ -71,6 +73,25 @@ def few(c):  # two entries of each row
 
 def linked(c):  # edges of a directed graph
     return ((c.ids[:, None] + 2 * c.ids[None]) % 3 == 0) * (1.0 - jnp.eye(c.ids.size))
+
+
+def listed(c):  # these edges as lists
+    return network.among(network.neighbours_of(linked(c)), c.reported)
+
+
+def met(c):  # whether a message arrived
+    return (2 * c.ids[:, None] + c.ids[None]) % 5 != 0
+
+
+def dense(rows):
+    return sparse.dense_rows(rows, len(rows.columns))
+
+
+def parts_mixed(c):
+    rows = network.mean_rows(listed(c))
+    pairs = jax.vmap(client_keys, (0, None))(client_keys(KEY, c.ids), c.ids)
+    half = jnp.full(pairs.shape, 0.5)
+    return network.mix_parts(rows, c.models, c.models, pairs, half)[0]
 
 
 def some(c):  # nodes, at least one
@@ -298,21 +319,71 @@ TABLE = [
     ),
     Kernel(
         "gossip.random_circle",
-        lambda c: gossip.random_circle(KEY, c.ids.size, 2, c.ids, c.reported),
+        lambda c: network.edges_of(gossip.random_circle(KEY, c.ids.size, 2, c.ids, c.reported)),
         "pairs",
     ),
     Kernel(
         "gossip.random_receivers",
-        lambda c: gossip.random_receivers(KEY, c.ids.size, 2, c.ids, c.reported),
+        lambda c: network.edges_of(gossip.random_receivers(KEY, c.ids.size, 2, c.ids, c.reported)),
         "pairs",
     ),
     Kernel(
         "gossip.least_similar",
         # Without ties, so that nothing depends on the order.
-        lambda c: gossip.least_similar(ranked(c), 2, c.reported),
+        lambda c: network.edges_of(gossip.least_similar(ranked(c), 2, c.reported)),
         "pairs",
     ),
     Kernel("gossip.neighbour_mean", lambda c: gossip.neighbour_mean(linked(c)), "pairs", "simplex"),
+    Kernel(
+        "network.neighbours_of",
+        lambda c: network.edges_of(network.neighbours_of(linked(c))),
+        "pairs",
+    ),
+    Kernel("network.edges_of", lambda c: network.edges_of(listed(c)), "pairs"),
+    Kernel("network.among", lambda c: network.edges_of(listed(c)), "pairs"),
+    Kernel("network.to_others", lambda c: network.to_others(listed(c)), "rows"),
+    Kernel("network.from_others", lambda c: network.from_others(listed(c)), "rows"),
+    Kernel(
+        "network.metropolis_rows",
+        lambda c: dense(network.metropolis_rows(listed(c), 0.1, met(c))),
+        "pairs",
+        "simplex",
+    ),
+    Kernel(
+        "network.share_rows",
+        lambda c: dense(network.share_rows(listed(c), 0.1, met(c))).T,
+        "pairs",
+        "simplex",
+    ),
+    Kernel(
+        "network.mean_rows",
+        lambda c: dense(network.mean_rows(listed(c), met(c))),
+        "pairs",
+        "simplex",
+    ),
+    Kernel(
+        "network.rows_on",
+        lambda c: dense(network.rows_on(graph(c), listed(c), met(c))),
+        "pairs",
+        "simplex",
+    ),
+    Kernel(
+        "network.for_mixing",
+        lambda c: network.for_mixing(network.mean_rows(listed(c))),
+        "pairs",
+        "simplex",
+    ),
+    Kernel(
+        "network.for_info",
+        lambda c: network.for_info(network.mean_rows(listed(c))),
+        "pairs",
+        "simplex",
+    ),
+    Kernel(
+        "network.mix_parts",
+        parts_mixed,
+        "rows",
+    ),
     Kernel("learned.initial_parameters", lambda c: learned.initial_parameters(2)[3], "none"),
     Kernel(
         "learned.layer_similarities",

@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxfl.graphs.random_graphs import erdos_renyi
-from jaxfl.graphs.topology import ring
+from jaxfl.graphs.topology import erdos_renyi, ring
 from jaxfl.kernels import consensus, coupling
 from jaxfl.kernels.mixing import mix
 

@@ -27,7 +27,17 @@ from jaxfl.core.messages import (
     ups_of,
 )
 from jaxfl.core.streams import Stream, stream
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State, Task
+from jaxfl.core.types import (
+    Algorithm,
+    Cohort,
+    Dataset,
+    Info,
+    Params,
+    PRNGKey,
+    SparseRows,
+    State,
+    Task,
+)
 from jaxfl.kernels.mixing import keep_own, keep_part
 
 # The streams of the uplink: one for each `Up` of a round.
@@ -134,7 +144,7 @@ def info_of(trips: list[Trip], clients: int) -> Info:
     copies_down = 1
     for down, ups, report, _, outcome in trips:
         info = info._replace(
-            down=info.down + count(floats(down, clients)) * copies_down,
+            down=info.down + whole(count(floats(down, clients)) * copies_down),
             batches=info.batches + report.batches,
             weights=info.weights if report.weights is None else report.weights,
         )
@@ -143,7 +153,7 @@ def info_of(trips: list[Trip], clients: int) -> Info:
         if outcome is None:
             break
         copies_up, copies_down = outcome.copies or (1, 1)
-        sent = sum(count(floats(up, clients)) for up in ups) * copies_up
+        sent = whole(sum(count(floats(up, clients)) for up in ups) * copies_up)
         more = outcome.joining
         info = info._replace(
             up=info.up + sent + more.up,
@@ -156,7 +166,8 @@ def info_of(trips: list[Trip], clients: int) -> Info:
         # What the clients took of what the server mixed for them.
         if report.accepted is not None:
             own = partial(keep_own, accepted=report.accepted)
-            info = info._replace(weights=jax.tree.map(own, info.weights))
+            weights = jax.tree.map(own, info.weights, is_leaf=is_sparse)
+            info = info._replace(weights=weights)
         for part, fractions in report.fractions.items():
             rows = keep_part(info.weights[part], jnp.where(info.reported, fractions, 0.0))
             info = info._replace(weights=info.weights | {part: rows})
@@ -164,6 +175,16 @@ def info_of(trips: list[Trip], clients: int) -> Info:
             value = values.mean(where=info.reported) if values.ndim else values
             info = info._replace(metrics=info.metrics | {name: value})
     return info
+
+
+def is_sparse(weights: Any) -> bool:
+    """Whether the weights are sparse rows, which are one part of a model.
+
+    Example:
+      >>> is_sparse(jnp.eye(3))
+      False
+    """
+    return isinstance(weights, SparseRows)
 
 
 # The largest number of floats of a message: four of them fit into an int32.
@@ -183,6 +204,18 @@ def count(floats: int | Array) -> int | Array:
         warn(f"a message of {floats:,} floats is counted as {MOST:,}: counts are 32-bit integers")
         return MOST
     return floats
+
+
+def whole(floats: int | Array) -> int | Array:
+    """Numbers of floats as whole numbers, where they are sums of parts of messages.
+
+    Example:
+      >>> whole(jnp.array([44.9999])).tolist()
+      [45]
+    """
+    if isinstance(floats, int) or not jnp.issubdtype(floats.dtype, jnp.floating):
+        return floats
+    return jnp.round(floats).astype(int)
 
 
 def upload(task: Task, key: PRNGKey, up: Up, cohort: Cohort) -> Uploads:

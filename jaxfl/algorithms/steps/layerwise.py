@@ -1,6 +1,7 @@
 """Clients that train from mixtures with weights of each layer, which the server learns."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -179,7 +180,7 @@ def learned_mixtures(
         }
         finite = jax.tree.map(lambda x: jnp.where(jnp.isfinite(x), x, 0.0), derivatives)
         (grads,) = pull_back(tree.cast_like(finite, weights))
-        weights = {name: keep_own(matrix, accepted) for name, matrix in weights.items()}
+        weights = jax.tree.map(partial(keep_own, accepted=accepted), weights)
         learned, known, metrics = step(record, grads, weights, uploads)
         record = Record(uploads.received, learned, known, jnp.ones_like(record.seen))
         return Outcome(ServerState((), record), weights=weights, metrics=metrics)

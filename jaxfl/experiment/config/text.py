@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,9 +30,15 @@ def parse_hyper(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def parse_value(text: str) -> Any:
-    """A value on the command line: JSON, else the text itself."""
+    """A value on the command line: JSON, or a number such as .5, else the text itself.
+
+    Example:
+      >>> parse_value("[1, 2]"), parse_value("-.5"), parse_value("cosine")
+      ([1, 2], -0.5, 'cosine')
+    """
     try:
-        return parse_json(text)
+        # JSON wants a digit before the point.
+        return parse_json(re.sub(r"^(-?)\.(?=\d)", r"\g<1>0.", text))
     except ValueError:
         return text
 

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from jaxfl.core import tree
+from jaxfl.core.types import SparseRows
 from jaxfl.experiment.store.graph_file import WEIGHTS
 from jaxfl.experiment.store.records import GraphMeasures
 from jaxfl.graphs.measures import measure_graph
@@ -16,7 +17,8 @@ def weights_by_name(weights: PyTree, layers: Sequence[str] = ()) -> dict[str, np
     """Mixing weights by name in `graph.npz`: one matrix, or one for each part of the model.
 
     A part within a part has its path: `weights_params/Dense_0`. NumPy has no bfloat16, so that
-    such weights are float32 here.
+    such weights are float32 here. Sparse rows are left out: they are those of networks so large
+    that no matrix of them is made.
 
     Args:
       weights: of `Info`.
@@ -30,12 +32,24 @@ def weights_by_name(weights: PyTree, layers: Sequence[str] = ()) -> dict[str, np
       >>> list(weights_by_name(by_layer, ["block2", "block2/up", "block10", "block10/up"]))
       ['weights_block2/up', 'weights_block10/up']
     """
+    leaves = jax.tree_util.tree_leaves_with_path(weights, is_leaf=is_sparse)
     by_path = {
         tree.path(keys): x if x.dtype.kind == "f" else x.astype(np.float32)
-        for keys, x in jax.tree_util.tree_leaves_with_path(weights)
+        for keys, x in leaves
+        if not is_sparse(x)
     }
     parts = sorted(by_path, key=lambda part: _depth(part, layers) or 0)
     return {f"{WEIGHTS}_{part}" if part else WEIGHTS: by_path[part] for part in parts}
+
+
+def is_sparse(weights: PyTree) -> bool:
+    """Whether weights are sparse rows.
+
+    Example:
+      >>> is_sparse(np.eye(2))
+      False
+    """
+    return isinstance(weights, SparseRows)
 
 
 def _depth(part: str, layers: Sequence[str]) -> int | None:

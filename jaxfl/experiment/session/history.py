@@ -13,7 +13,8 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxfl.algorithms import ALGORITHMS
-from jaxfl.core.errors import check
+from jaxfl.core import tree
+from jaxfl.core.errors import check, warn
 from jaxfl.core.facts import facts_of
 from jaxfl.core.types import Federation
 from jaxfl.core.version import VERSION
@@ -23,6 +24,7 @@ from jaxfl.experiment.session.build import Built
 from jaxfl.experiment.session.graph_numbers import (
     are_layers,
     graph_measures,
+    is_sparse,
     weights_by_name,
 )
 from jaxfl.experiment.session.lines import (
@@ -109,6 +111,7 @@ class History:
         self.diverged: Counter[int] = Counter()
         # by metric, the statistics of the constant predictors
         self.constant: dict[str, FurtherScores] = {}
+        self.told_sparse = False  # whether it was said that sparse rows are not kept
         self.recent: set[int] = set()  # clients that were left out since the last line
 
     @cached_property
@@ -118,7 +121,15 @@ class History:
 
     def by_name(self, record: Record) -> dict[str, np.ndarray]:
         """The mixing weights of a record by name in `graph.npz`, layers by their depth."""
-        has_parts = len(jax.tree.leaves(record.info.weights)) > 1
+        weights = record.info.weights
+        if is_sparse(weights):
+            if not self.told_sparse:
+                warn(
+                    f"the weights of {weights.columns.shape[-2]:,} clients are sparse rows, of "
+                    "which neither graph.npz nor a picture is made: take them from make_rounds"
+                )
+            self.told_sparse = True
+        has_parts = len(jax.tree.leaves(weights)) > 1
         return weights_by_name(record.info.weights, self.layers if has_parts else ())
 
     def _array(self, stage: Stage, part: str, metric: str) -> str:
@@ -186,7 +197,9 @@ class History:
         if share is not None:
             line["one_label"] = share
         if facts_of(ALGORITHMS[self.config.algorithm]).tells_gap:
-            gap = np.mean([spectral_gap(weights[-1]) for weights in record.info.weights])
+            # Of each seed, in the last round.
+            last = jax.tree.map(lambda x: x[:, -1], record.info.weights)
+            gap = np.mean([spectral_gap(tree.at(last, s)) for s in range(self.seeds.count)])
             line["metrics"] = line.get("metrics", {}) | {"spectral_gap": number_or_null(gap)}
         weights = self.by_name(record)
         if graph := graph_measures(weights, record.ids, self.groups, self.malicious):

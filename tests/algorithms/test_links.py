@@ -1,0 +1,302 @@
+"""Loss, delay and parts of messages on the edges of a network, beside NumPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from toys import federation, made, quadratic, run
+
+import jaxfl
+from jaxfl.algorithms import epidemic, gossip, local, push_sum
+from jaxfl.core.errors import InputError
+from jaxfl.core.messages import Clients
+from jaxfl.core.types import SparseRows, State
+from jaxfl.kernels import dense_rows, network
+
+CLIENTS, NUMBERS = 6, 3
+rng = np.random.default_rng(0)
+X = [(c + 0.3 * rng.normal(size=(20, NUMBERS))).astype(np.float32) for c in range(CLIENTS)]
+DATA = federation(X, [np.zeros(20, np.int32)] * CLIENTS)
+RING = np.roll(np.eye(CLIENTS), 1, axis=1) + np.roll(np.eye(CLIENTS), -1, axis=1)
+METHODS = [
+    (gossip, {"graph": "random_regular"}),
+    (gossip, {"graph": RING / 2, "weights": "given", "own": 0.2}),
+    (epidemic, {"degree": 2}),
+    (epidemic, {"peers": "random"}),
+    (epidemic, {"peers": "dissimilar"}),
+]
+
+
+def trained(models, number):
+    start = State(Clients({"w": jnp.asarray(models, jnp.float32)}), ())
+    state, _, _ = run(made(local, quadratic), DATA, 1, state=start, start=number)
+    return np.asarray(state.clients.memory["w"], np.float64)
+
+
+def with_models(algorithm):
+    """A state whose clients have different models, and these models."""
+    state = algorithm.init(jax.random.key(0), DATA.train)
+    models = np.random.default_rng(1).normal(size=(CLIENTS, NUMBERS)).astype(np.float32)
+    return state._replace(clients=state.clients._replace(memory={"w": jnp.asarray(models)})), models
+
+
+def models_of(state):
+    return np.asarray(state.clients.memory["w"])
+
+
+def test_a_lost_message_leaves_its_weight_with_the_receiver():
+    algorithm = gossip(quadratic(), graph="random_regular", degree=4, edge_loss=0.3)
+    state, models = with_models(algorithm)
+    state, info, _ = run(algorithm, DATA, 40, state=state)
+    arrived = 0
+    for number in range(40):
+        weights = np.asarray(info.weights[number])
+        others = weights - np.diag(np.diag(weights))
+        # Whatever arrives weighs 1 / (1 + 4); the client has the rest.
+        np.testing.assert_allclose(others[others > 0], 0.2, atol=1e-6)
+        np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-6)
+        models = weights @ trained(models, number)
+        received = np.count_nonzero(others, axis=1)
+        np.testing.assert_array_equal(info.down[number], NUMBERS * received)
+        np.testing.assert_array_equal(info.up[number], 4 * NUMBERS)
+        arrived += received.sum()
+    np.testing.assert_allclose(models_of(state), models, atol=1e-5)
+    messages = 40 * CLIENTS * 4
+    assert abs(arrived / messages - 0.7) < 4 * np.sqrt(0.21 / messages)
+
+
+def test_each_edge_has_its_own_probability():
+    loss = np.zeros((CLIENTS, CLIENTS))
+    loss[0, 1] = 1.0
+    _, info, _ = run(gossip(quadratic(), graph=RING, edge_loss=loss), DATA, 10)
+    weights = np.asarray(info.weights)
+    assert (weights[:, 0, 1] == 0).all()
+    np.testing.assert_allclose(weights[:, 1, 0], 1 / 3, atol=1e-6)
+    np.testing.assert_allclose(weights[:, 0, 0], 2 / 3, atol=1e-6)
+
+
+def test_edges_of_a_client_are_lost_independently_and_anew():
+    _, info, _ = run(gossip(quadratic(), graph=RING, edge_loss=0.5), DATA, 300)
+    weights = np.asarray(info.weights)
+    left, right = (np.arange(CLIENTS) + 1) % CLIENTS, (np.arange(CLIENTS) - 1) % CLIENTS
+    rows = np.arange(CLIENTS)
+    lost = np.stack([weights[:, rows, left] == 0, weights[:, rows, right] == 0])  # [2, T, M]
+    flat = np.concatenate([lost[0].T, lost[1].T])
+    correlation = np.corrcoef(flat) - np.eye(2 * CLIENTS)
+    assert np.abs(correlation).max() < 4 / np.sqrt(300)
+    # From one round to the next.
+    assert abs(np.corrcoef(flat[:, 1:].ravel(), flat[:, :-1].ravel())[0, 1]) < 4 / np.sqrt(3600)
+
+
+def test_a_draw_depends_on_receiver_and_sender_alone():
+    everybody = gossip(quadratic(), graph=np.ones((CLIENTS, CLIENTS)), edge_loss=0.5)
+    _, all_info, _ = run(everybody, DATA, 1)
+    who = jaxfl.participation.schedule(np.array([[5, 0, 2]]))
+    _, some, ids = run(everybody, DATA, 1, participation=who)
+    met = np.asarray(all_info.weights[0])[np.ix_(ids[0], ids[0])] > 0
+    np.testing.assert_array_equal(np.asarray(some.weights[0]) > 0, met)
+
+
+def test_messages_with_delays_are_the_models_of_earlier_rounds():
+    delay = np.random.default_rng(2).integers(0, 4, size=(CLIENTS, CLIENTS))
+    algorithm = gossip(quadratic(), graph=np.ones((CLIENTS, CLIENTS)), edge_delay=delay)
+    state, models = with_models(algorithm)
+    state, info, _ = run(algorithm, DATA, 6, state=state)
+    sent = []
+    for number in range(6):
+        sent.append(trained(models, number))
+        weights = np.eye(CLIENTS)
+        models = sent[-1].copy()
+        for receiver in range(CLIENTS):
+            for sender in range(CLIENTS):
+                age = delay[receiver, sender]
+                if sender != receiver and age <= number:
+                    share = 1 / CLIENTS
+                    models[receiver] += share * (sent[number - age][sender] - sent[-1][receiver])
+                    weights[receiver, [sender, receiver]] += share, -share
+        np.testing.assert_allclose(info.weights[number], weights, atol=1e-6)
+        received = np.count_nonzero(weights, axis=1) - 1
+        np.testing.assert_array_equal(info.down[number], NUMBERS * received)
+    np.testing.assert_allclose(models_of(state), models, atol=1e-5)
+
+
+def test_a_delay_counts_the_rounds_of_the_sender():
+    """Client 1 is away in round 1: in round 2 client 0 gets what client 1 sent in round 0."""
+    algorithm = gossip(quadratic(learning_rate=0.0), graph=np.ones((3, 3)), edge_delay=1)
+    data = federation(X[:3], [np.zeros(20, np.int32)] * 3)
+    state = algorithm.init(jax.random.key(0), data.train)
+    models = np.arange(9.0).reshape(3, 3).astype(np.float32)
+    state = state._replace(clients=state.clients._replace(memory={"w": jnp.asarray(models)}))
+    who = jaxfl.participation.schedule(np.array([[0, 1], [0, 2], [0, 1]]))
+    state, info, _ = run(algorithm, data, 3, state=state, participation=who)
+    assert np.asarray(info.weights[0]).tolist() == [[1, 0], [0, 1]]
+    # Client 2 is new; client 0 has sent before.
+    assert np.asarray(info.weights[1]).tolist() == [[1, 0], [0.5, 0.5]]
+    assert np.asarray(info.weights[2]).tolist() == [[0.5, 0.5], [0.5, 0.5]]
+    np.testing.assert_allclose(models_of(state)[0], (models[0] + models[1]) / 2)
+    np.testing.assert_allclose(models_of(state)[2], (models[0] + models[2]) / 2)
+
+
+@pytest.mark.parametrize(("method", "options"), METHODS)
+def test_a_number_that_was_not_sent_is_the_receivers_own(method, options):
+    """With a learning rate of 0 each number of a mixture is one of few."""
+    part = np.full((CLIENTS, CLIENTS), 0.5)
+    part[3] = 1.0  # whatever client 3 receives is whole
+    algorithm = method(quadratic(learning_rate=0.0), **options, edge_part=part)
+    state, models = with_models(algorithm)
+    after, info, _ = run(algorithm, DATA, 1, state=state)
+    weights = np.asarray(info.weights[0])
+    numbers = np.zeros(CLIENTS)
+    for receiver in range(CLIENTS):
+        senders = [j for j in np.flatnonzero(weights[receiver]) if j != receiver]
+        found = models_of(after)[receiver]
+        for place in range(NUMBERS):
+            # All subsets of senders from which this number may have come.
+            own = models[receiver, place]
+            values = {}
+            for subset in range(2 ** len(senders)):
+                sent = [j for bit, j in enumerate(senders) if subset >> bit & 1]
+                change = sum(weights[receiver, j] * (models[j, place] - own) for j in sent)
+                values[len(sent), subset] = own + change
+            near = [key for key, value in values.items() if abs(value - found[place]) < 1e-5]
+            assert len(near) == 1
+            numbers[receiver] += near[0][0]
+        if receiver == 3:
+            assert numbers[receiver] == NUMBERS * len(senders)
+    np.testing.assert_array_equal(info.down[0], numbers)
+    assert int(np.sum(info.up[0])) == numbers.sum()
+
+
+def test_a_part_is_sent_with_its_probability():
+    algorithm = gossip(quadratic(), graph="complete", edge_part=0.3)
+    _, info, _ = run(algorithm, DATA, 60)
+    sent = NUMBERS * CLIENTS * (CLIENTS - 1) * 60
+    share = np.sum(info.down) / sent
+    assert abs(share - 0.3) < 4 * np.sqrt(0.21 / sent)
+
+
+@pytest.mark.parametrize(("method", "options"), METHODS)
+def test_where_nothing_happens_to_messages_nothing_changes(method, options):
+    """Conditions without an effect take the way of those that have one."""
+    loss = np.zeros((CLIENTS, CLIENTS))
+    expected, plain, _ = run(method(quadratic(), **options), DATA, 3)
+    everything = {"edge_loss": jnp.float32(0), "edge_part": jnp.float32(1), "edge_delay": loss}
+    for name in ("edge_loss", "edge_part"):
+        found, info, _ = jax.jit(
+            lambda value, name=name: run(method(quadratic(), **options, **{name: value}), DATA, 3)
+        )(everything[name])
+        np.testing.assert_allclose(models_of(found), models_of(expected), atol=1e-5)
+        np.testing.assert_allclose(info.weights, plain.weights, atol=1e-6)
+        np.testing.assert_array_equal(info.down, plain.down)
+
+
+def test_push_sum_loses_messages_and_no_mass():
+    algorithm = push_sum(quadratic(learning_rate=0.0), graph="exponential", edge_loss=0.4)
+    state = algorithm.init(jax.random.key(0), DATA.train)
+    models = np.random.default_rng(1).normal(size=(CLIENTS, NUMBERS)).astype(np.float32)
+    memory = state.clients.memory._replace(total={"w": jnp.asarray(models)})
+    state = state._replace(clients=Clients(memory))
+    state, info, _ = run(algorithm, DATA, 60, state=state)
+    total, weight = state.clients.memory
+    np.testing.assert_allclose(np.asarray(total["w"]).sum(axis=0), models.sum(axis=0), atol=1e-4)
+    assert float(weight.sum()) == pytest.approx(CLIENTS, abs=1e-4)
+    mean = np.asarray(total["w"]) / np.asarray(weight)[:, None]
+    np.testing.assert_allclose(mean, np.tile(models.mean(axis=0), (CLIENTS, 1)), atol=1e-3)
+    assert np.sum(info.down) < 0.75 * np.sum(info.up)
+
+
+def test_epidemic_takes_the_mean_of_what_arrived():
+    _, info, _ = run(epidemic(quadratic(), degree=3, edge_loss=0.5), DATA, 5)
+    for weights in np.asarray(info.weights):
+        for row in weights:
+            np.testing.assert_allclose(row[row > 0], 1 / np.count_nonzero(row), atol=1e-6)
+    assert len({np.count_nonzero(row) for row in np.asarray(info.weights).reshape(-1, 6)}) > 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"edge_loss": 1.5}, r"is 1\.5: expected a number in \[0, 1\] or the path of a \.npy file"),
+        ({"edge_delay": -1}, "is -1: expected a whole number from 0 to 100 or the path of a"),
+        ({"edge_delay": 0.5 * RING}, "numbers that are not whole"),
+        ({"edge_part": 0.0}, r"is 0\.0: expected a number in \(0, 1\] or the path of a"),
+        ({"edge_loss": -RING}, "edge_loss has -1.0 for the edge from client 1 to client 0"),
+        ({"edge_part": jnp.zeros(())}, r"edge_part is 0\.0: expected fractions in \(0, 1\]"),
+        ({"edge_loss": np.zeros((4, 5))}, r"edge_loss has shape \(4, 5\)"),
+        ({"edge_loss": "loss.txt"}, r"edge_loss in loss\.txt: expected a \.npy file that exists"),
+        ({"edge_loss": np.zeros((4, 4)), "edge_part": np.ones((5, 5))}, "of 4 and 5 clients"),
+    ],
+)
+def test_conditions_that_are_none_are_refused_in_one_line(options, message):
+    for method in (gossip, epidemic):
+        with pytest.raises(InputError, match=message):
+            method(quadratic(), **options)
+
+
+def test_conditions_are_those_of_all_clients():
+    for method in (gossip, epidemic, push_sum):
+        algorithm = method(quadratic(), edge_loss=0.1 * np.ones((4, 4)))
+        with pytest.raises(InputError, match="of 4 clients, and there are 6"):
+            algorithm.init(jax.random.key(0), DATA.train)
+    with pytest.raises(InputError, match="clients have no edges to each other"):
+        gossip(quadratic(), graph="hierarchy", edge_loss=0.1)
+
+
+def test_conditions_come_from_files(tmp_path):
+    file = str(tmp_path / "delay.npy")
+    np.save(file, np.ones((CLIENTS, CLIENTS), np.uint8))
+    found, _, _ = run(gossip(quadratic(), edge_delay=file), DATA, 3)
+    expected, _, _ = run(gossip(quadratic(), edge_delay=1), DATA, 3)
+    np.testing.assert_array_equal(models_of(found), models_of(expected))
+
+
+SPARSE = [
+    (gossip, {"graph": "ring"}),
+    (gossip, {"graph": "ring", "edge_loss": 0.3, "edge_delay": 1, "edge_part": 0.5}),
+    (epidemic, {"degree": 2}),
+    (push_sum, {"graph": "exponential"}),
+]
+
+
+@pytest.mark.parametrize(("method", "options"), SPARSE)
+def test_rounds_on_sparse_rows_are_those_on_matrices(method, options, monkeypatch):
+    expected, dense, _ = run(method(quadratic(), **options), DATA, 3)
+    monkeypatch.setattr(network, "MATRIX_UP_TO", 2)
+    monkeypatch.setattr(network, "SPARSE_FROM", 1)
+    found, info, _ = run(method(quadratic(), **options), DATA, 3)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found.clients, expected.clients
+    )
+    assert isinstance(info.weights, SparseRows)
+    for number in range(3):
+        rows = jax.tree.map(lambda x, number=number: x[number], info.weights)
+        np.testing.assert_allclose(dense_rows(rows, CLIENTS), dense.weights[number], atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        (gossip, {"graph": "ring"}),
+        (gossip, {"graph": "random_regular", "edge_loss": 0.1, "edge_delay": 1, "edge_part": 0.5}),
+        (epidemic, {"degree": 4}),
+        (push_sum, {"graph": "one_peer"}),
+    ],
+)
+def test_the_memory_of_a_round_grows_with_the_edges(method, options):
+    """By the compiler's plan, of 4,096 and 8,192 clients: a matrix of these has 256 MiB."""
+
+    def peak(clients):
+        x = [np.zeros((1, NUMBERS), np.float32)] * clients
+        data = federation(x, [np.zeros(1, np.int32)] * clients)
+        algorithm = method(quadratic(), **options)
+        rounds = jaxfl.make_rounds(algorithm, jaxfl.participation.full(clients))
+        state = jax.eval_shape(algorithm.init, jax.random.key(0), data.train)
+        lowered = jax.jit(lambda key, data, state: rounds(key, data, state, 0, 1)).lower(
+            jax.random.key(0), data, state
+        )
+        return lowered.compile().memory_analysis().temp_size_in_bytes
+
+    few, many = peak(4096), peak(8192)
+    assert many < 2.5 * few
+    assert many < 64 * 2**20
