@@ -32,6 +32,7 @@ from rich.table import Table
 
 import jaxfl
 from experiments import partial_results
+from experiments.command import command
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import check
 from jaxfl.core.types import Algorithm, Federation, Task
@@ -337,4 +338,4 @@ def main(
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    command(main)

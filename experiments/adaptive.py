@@ -16,13 +16,13 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tyro
 from jax import lax
 from jaxtyping import Array, Bool, Int
 from rich.console import Console
 from rich.table import Table
 
 from experiments import partial_results
+from experiments.command import command
 from jaxfl import make_rounds
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core import tree
@@ -333,4 +333,4 @@ def main(
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    command(main)

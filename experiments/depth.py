@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import optax
-import tyro
 from flax import linen as nn
 from rich.console import Console
 from rich.table import Table
@@ -19,6 +18,7 @@ from rich.table import Table
 import jaxfl
 from experiments import partial_results
 from experiments.adapters import RESULTS, Case, runner
+from experiments.command import command
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.types import Federation
 from jaxfl.experiment.pictures import drawing
@@ -206,4 +206,4 @@ def main(
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    command(main)

@@ -17,7 +17,6 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tyro
 from matplotlib.axes import Axes
 from matplotlib.typing import ColorType
 from rich.console import Console
@@ -26,6 +25,7 @@ from sklearn.metrics import rand_score
 
 import jaxfl
 from experiments import partial_results
+from experiments.command import command
 from jaxfl.algorithms import fedcedar
 from jaxfl.core.ragged import padded
 from jaxfl.core.types import Federation
@@ -287,4 +287,4 @@ def main(
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    command(main)

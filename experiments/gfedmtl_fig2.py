@@ -20,13 +20,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import tyro
 from matplotlib.axes import Axes
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 import jaxfl
+from experiments.command import command
 from jaxfl.algorithms import gfed, gfedmtl
 from jaxfl.core import tree
 from jaxfl.core.types import Algorithm, Cohort, Participation
@@ -363,4 +363,4 @@ def main(
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    command(main)

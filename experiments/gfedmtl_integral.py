@@ -10,13 +10,13 @@ from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
-import tyro
 from jaxtyping import Array
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from experiments import gfedmtl_fig2 as figure_2
+from experiments.command import command
 from jaxfl.algorithms import gfedmtl
 from jaxfl.core.types import Algorithm, Participation
 from jaxfl.data import Ridge
@@ -116,4 +116,4 @@ def figure(curves: dict[tuple[float, str, float], dict[str, np.ndarray]]) -> byt
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    command(main)

@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import tyro
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Num
 from rich.console import Console
@@ -23,6 +22,7 @@ from rich.table import Table
 
 from experiments import partial_results
 from experiments.adaptive import link_if, same_shapes
+from experiments.command import command
 from jaxfl import make_rounds
 from jaxfl.algorithms import pfedgraph
 from jaxfl.core import tree
@@ -399,4 +399,4 @@ def main(
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    command(main)

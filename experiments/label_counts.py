@@ -8,11 +8,11 @@ the presets of pFedGAT's tables have them.
 from pathlib import Path
 
 import numpy as np
-import tyro
 from matplotlib.axes import Axes
 from rich.console import Console
 from rich.table import Table
 
+from experiments.command import command
 from jaxfl.data import iid, load, niid_bench_dirichlet, pathological
 from jaxfl.data.federate import label_counts
 from jaxfl.experiment.pictures import drawing
@@ -78,4 +78,4 @@ def draw(panel: Axes, name: str, counts: np.ndarray) -> None:
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    command(main)

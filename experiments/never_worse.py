@@ -19,13 +19,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tyro
 from flax.traverse_util import unflatten_dict
 from rich.console import Console
 from rich.table import Table
 
 import jaxfl
 from experiments import partial_results
+from experiments.command import command
 from experiments.partitions import side_by_side
 from jaxfl.algorithms import fedavg
 from jaxfl.core.messages import Clients
@@ -329,4 +329,4 @@ def main(
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    command(main)

@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 import jaxfl
+from experiments.command import command
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import check_name
 from jaxfl.core.types import Dataset, Federation, Pool
@@ -320,4 +321,4 @@ def main(
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    command(main)

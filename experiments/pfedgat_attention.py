@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tyro
 from rich.console import Console
 from rich.table import Table
 
+from experiments.command import command
 from jaxfl.data import iid, load, pathological
 from jaxfl.experiment import Config, Setting, build, resolve
 from jaxfl.experiment.pictures import drawing
@@ -202,4 +202,4 @@ def curves(results: dict[str, dict[str, np.ndarray]]) -> bytes:
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    command(main)

@@ -17,12 +17,12 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tyro
 from rich.console import Console
 from rich.table import Table
 
 import jaxfl
 from experiments import partial_results
+from experiments.command import command
 from jaxfl.core.types import Algorithm, Federation, Task
 from jaxfl.experiment import Setting, gather, resolve
 from jaxfl.experiment.config.presets import preset as preset_named
@@ -212,4 +212,4 @@ def main(
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    command(main)

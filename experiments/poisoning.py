@@ -13,11 +13,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tyro
 from jax import lax
 from rich.console import Console
 from rich.table import Table
 
+from experiments.command import command
 from jaxfl import make_rounds
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.experiment import Config, build, gather, resolve
@@ -153,4 +153,4 @@ def main(
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    command(main)

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from jaxfl.algorithms.steps.client import deploy_memory, init_own, take_offered, train_and_send
 from jaxfl.algorithms.steps.composition import compose
-from jaxfl.algorithms.steps.network import arrivals, init_past, over_network
+from jaxfl.algorithms.steps.network import deliver, init_past, mix_delivered
 from jaxfl.core.facts import method
 from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Uploads, Wire
 from jaxfl.core.options import COUNT
@@ -56,7 +56,8 @@ def epidemic(
     its own is smallest, as with Morph (Cox, Ioannou and Decouchant, 2026,
     https://arxiv.org/abs/2602.03383), so that it hears of data that it lacks.
 
-    What is sent and received is counted for each model.
+    What is sent and received is counted for each model. A client that has not reported is nobody's
+    peer, and sends nothing.
 
     State: memory = the client's model; record = with delays, the client's last models. Evaluations
     tell the `spectral_gap` of the last round's weights (`jaxfl.graphs.measures`). With "circle" the
@@ -70,8 +71,8 @@ def epidemic(
       edge_loss: the probability that a message is lost, drawn for each edge and round; the mean is
         then one of the models that arrived. A number, or the path of a NumPy file (.npy) or an
         array [C, C] (receiver, sender) with one for each edge, as for the two below.
-      edge_delay: how many rounds a message takes: a client receives the models that the others had
-        so many rounds ago, counted in the rounds of the sender.
+      edge_delay: how many rounds a message takes: from whom it receives in this round, a client
+        gets the model that the sender had so many of its rounds ago.
       edge_part: the part of its numbers that a message has, drawn for each edge and round. The
         receiver takes its own number for one that is missing.
 
@@ -95,8 +96,7 @@ def epidemic(
 
     def init(key: PRNGKey, train: Dataset) -> tuple[Params, ServerState]:
         memory, _ = start(key, train)
-        if links is not None:
-            links.check(len(train.mask))
+        links.check(len(train.mask))
         return memory, ServerState(record=init_past(links, memory))
 
     def client(
@@ -113,9 +113,9 @@ def epidemic(
             neighbours = random_receivers(draw, len(uploads.ids), degree, *who)
         else:
             neighbours = least_similar(cosine(uploads.received), degree, uploads.reported)
-        arrived = arrivals(links, key, uploads, neighbours, state.record)
-        rows = mean_rows(neighbours, arrived)
-        return over_network(links, key, rows, neighbours, arrived, uploads, state)
+        delivery = deliver(links, key, uploads, neighbours, state.record)
+        rows = mean_rows(delivery.network, delivery.arrived)
+        return mix_delivered(delivery, rows, state)
 
     exchanges = (Exchange(client, network_step), Exchange(take_offered(task)))
     return compose(task, Wire(init, exchanges, deploy_memory))

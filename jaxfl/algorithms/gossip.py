@@ -7,7 +7,7 @@ from jaxtyping import Array, ArrayLike, Float, Int, Shaped
 
 from jaxfl.algorithms.steps.client import deploy_memory, init_own, take_offered, train_and_send
 from jaxfl.algorithms.steps.composition import compose
-from jaxfl.algorithms.steps.network import arrivals, init_past, over_network
+from jaxfl.algorithms.steps.network import deliver, init_past, mix_delivered
 from jaxfl.core.errors import check
 from jaxfl.core.facts import method
 from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Uploads, Wire
@@ -18,7 +18,7 @@ from jaxfl.graphs.hierarchy import given_weights, hierarchy
 from jaxfl.graphs.links import EdgeDelay, EdgeLoss, EdgePart, links_of
 from jaxfl.graphs.networks import network_of
 from jaxfl.kernels.mixing import isolate, mix, within
-from jaxfl.kernels.network import among, metropolis_rows, neighbours_of, rows_on
+from jaxfl.kernels.network import metropolis_rows, neighbours_of, rows_on
 from jaxfl.training.objectives import data_loss
 
 
@@ -107,9 +107,9 @@ def gossip(
         the path of a NumPy file (.npy) or an array [C, C] (receiver, sender) with one for each
         edge, as for the two below. Its weight stays with the receiver, so that the mean of all
         models moves.
-      edge_delay: how many rounds a message takes: a client receives the models that the others had
-        so many rounds ago, counted in the rounds of the sender, and keeps the weight of those that
-        are still on their way.
+      edge_delay: how many rounds a message takes: over an edge of this round a client receives the
+        model that the sender had so many of its rounds ago. The weight of a model that is still on
+        its way stays with the receiver.
       edge_part: the part of its numbers that a message has, drawn for each edge and round. The
         receiver takes its own number for one that is missing.
 
@@ -137,7 +137,7 @@ def gossip(
         "gossip has weights=given and graph=hierarchy, which has weights of its own: leave out one",
     )
     check(
-        links is None or not named,
+        not (named and (links.is_lossy or links.is_partial or links.longest)),
         "gossip has graph=hierarchy, whose clients have no edges to each other: leave out "
         "edge_loss, edge_delay and edge_part",
     )
@@ -160,8 +160,7 @@ def gossip(
         clients = train.mask.shape[0]
         if network is not None:
             network.check(clients)
-        if links is not None:
-            links.check(clients)
+        links.check(clients)
         if matrices is not None:
             size = matrices.shape[1]
             check(
@@ -183,19 +182,19 @@ def gossip(
         after = state._replace(server=number + 1)
         if matrices is not None:
             given = matrices[number % len(matrices)][uploads.ids][:, uploads.ids]
-            neighbours = neighbours_of(given)
-            arrived = arrivals(links, key, uploads, neighbours, state.record)
-            rows = rows_on(keep(within(given, uploads.reported), uploads), neighbours, arrived)
+            delivery = deliver(links, key, uploads, neighbours_of(given), state.record)
+            weights = keep(within(given, uploads.reported), uploads)
+            rows = rows_on(weights, delivery.network, delivery.arrived)
         elif network is not None:
             neighbours = network.neighbours(uploads.ids, number)
-            arrived = arrivals(links, key, uploads, neighbours, state.record)
-            rows = metropolis_rows(among(neighbours, uploads.reported), own, arrived)
+            delivery = deliver(links, key, uploads, neighbours, state.record)
+            rows = metropolis_rows(delivery.network, own, delivery.arrived)
         else:
             rows = through_servers(number, uploads)
             one = jnp.ones_like(uploads.ids)
             return Outcome(after, Down(each=mix(rows, uploads.received)), rows, copies=(one, one))
         # Line 5 of Algorithm 1: the weighted mean over the neighbourhood.
-        return over_network(links, key, rows, neighbours, arrived, uploads, after)
+        return mix_delivered(delivery, rows, after)
 
     exchanges = (Exchange(client, network_step), Exchange(take_offered(task)))
     return compose(task, Wire(init, exchanges, deploy_memory))

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Shaped
 
 from jaxfl.algorithms.steps.composition import compose
-from jaxfl.algorithms.steps.network import arrivals, copies_of
+from jaxfl.algorithms.steps.network import copies_of, deliver
 from jaxfl.core import tree
 from jaxfl.core.facts import method
 from jaxfl.core.messages import (
@@ -28,7 +28,7 @@ from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar
 from jaxfl.graphs.links import EdgeLoss, links_of
 from jaxfl.graphs.networks import network_of
 from jaxfl.kernels.mixing import mix
-from jaxfl.kernels.network import among, for_info, for_mixing, share_rows
+from jaxfl.kernels.network import for_info, for_mixing, share_rows
 from jaxfl.training.batch_statistics import of_statistics
 from jaxfl.training.objectives import data_loss
 
@@ -117,8 +117,7 @@ def push_sum(
     def init(key: PRNGKey, train: Dataset) -> tuple[Memory, ServerState]:
         clients = train.mask.shape[0]
         network.check(clients)
-        if links is not None:
-            links.check(clients)
+        links.check(clients)
         total = tree.broadcast(task.problem.init(key), clients)
         return Memory(total, jnp.ones(clients)), ServerState(jnp.zeros((), jnp.int32))
 
@@ -136,10 +135,10 @@ def push_sum(
 
     def network_step(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
         neighbours = network.neighbours(uploads.ids, state.server)
-        arrived = arrivals(links, key, uploads, neighbours)
+        delivery = deliver(links, key, uploads, neighbours)
         weight = uploads.plain
         # Lines 4 to 6: the shares of x and of w.
-        shares = share_rows(among(neighbours, uploads.reported), own, arrived)
+        shares = share_rows(delivery.network, own, delivery.arrived)
         parts = shares.values * weight[shares.columns]
         sums = Memory(mix(for_mixing(shares), uploads.received), parts.sum(axis=1))
         # A row of zeros for a client of which nothing is known.
@@ -148,7 +147,7 @@ def push_sum(
             ServerState(state.server + 1),
             Down(each=sums),
             for_info(shares._replace(values=rows)),
-            copies=copies_of(neighbours, arrived),
+            copies=copies_of(delivery),
         )
 
     def take(

@@ -28,7 +28,8 @@ Stream = Literal[
     "disturb",  # disturbances of mixing weights
     "work",  # how much of its local training each client does
     "lost",  # whose uploads are lost
-    "edges",  # messages on the edges of a network: which are lost, what is sent of the others
+    "edge_loss",  # which messages on the edges of a network are lost
+    "edge_part",  # which numbers of a model a message on an edge has
 ]
 
 

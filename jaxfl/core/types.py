@@ -272,6 +272,16 @@ class SparseRows(NamedTuple):
     values: Float[Array, "r k"]
 
 
+def is_sparse(weights: Any) -> bool:
+    """Whether mixing weights are sparse rows, which are those of one part of a model.
+
+    Example:
+      >>> is_sparse(jnp.eye(3))
+      False
+    """
+    return isinstance(weights, SparseRows)
+
+
 class Neighbours(NamedTuple):
     """From whom each client receives: k places for each, of which some may be empty.
 

@@ -10,18 +10,24 @@ from jaxtyping import Array, ArrayLike, Int, Shaped
 
 from jaxfl.core.errors import InputError, check
 from jaxfl.core.npy import read_npy
-from jaxfl.core.options import FRACTION, File, Range
+from jaxfl.core.options import FRACTION, Range
 from jaxfl.core.types import Scalar
 
 # The longest delay: as many models of each client are kept.
 LONGEST = 100
+SQUARE = "expected a number, or a square matrix of numbers, a row and a column for each client"
 
 # The options of methods: a number for all edges, the path of a NumPy file, or an array [C, C]
 # (receiver, sender).
-EdgeLoss = Annotated[Scalar, FRACTION] | File | Shaped[ArrayLike, "_ _"]
-EdgeDelay = Annotated[int, Range(low=0, high=LONGEST)] | File | Shaped[ArrayLike, "_ _"]
+FileOfEach = Annotated[
+    str, Range(words="an array [clients, clients] or the path of a .npy file with one")
+]
+EdgeLoss = Annotated[Scalar, FRACTION] | FileOfEach | Shaped[ArrayLike, "_ _"]
+EdgeDelay = Annotated[int, Range(low=0, high=LONGEST)] | FileOfEach | Shaped[ArrayLike, "_ _"]
 EdgePart = (
-    Annotated[Scalar, Range(low=0, low_included=False, high=1)] | File | Shaped[ArrayLike, "_ _"]
+    Annotated[Scalar, Range(low=0, low_included=False, high=1)]
+    | FileOfEach
+    | Shaped[ArrayLike, "_ _"]
 )
 # (ids of the receivers [M, 1], ids of the senders [M, k]) -> a number for each edge [M, k]
 OfEdges = Callable[[Int[Array, "m 1"], Int[Array, "m k"]], Array]
@@ -36,10 +42,12 @@ class Links(NamedTuple):
     delay: OfEdges
     # the probability that a number of the model is sent
     part: OfEdges
+    # whether a message may be lost
+    is_lossy: bool
+    # whether a message may have less than the whole model
+    is_partial: bool
     # the longest delay
     longest: int
-    # whether messages may have less than the whole model
-    is_partial: bool
     # C of given arrays; None if all are numbers
     clients: int | None
 
@@ -52,108 +60,104 @@ class Links(NamedTuple):
         )
 
 
-def links_of(loss: EdgeLoss = 0.0, delay: EdgeDelay = 0, part: EdgePart = 1.0) -> Links | None:
-    """The conditions of the edges; None if every message arrives at once and as a whole.
+def links_of(loss: EdgeLoss = 0.0, delay: EdgeDelay = 0, part: EdgePart = 1.0) -> Links:
+    """The conditions of the edges, from the options of a method.
+
+    Each is a number for all edges, the path of a NumPy file (.npy), or an array [C, C] (receiver,
+    sender), whose diagonal does not matter.
 
     Args:
-      loss: the probability that a message is lost, for each edge and round anew.
-      delay: how many rounds a message takes, a whole number up to 100.
-      part: which part of the model a message has, above 0.
-      Each is a number for all edges, the path of a NumPy file (.npy), or an array [C, C] (receiver,
-      sender), whose diagonal does not matter.
+      loss: `edge_loss`, the probability that a message is lost, for each edge and round anew.
+      delay: `edge_delay`, how many rounds a message takes, a whole number up to 100.
+      part: `edge_part`, which part of the model a message has, above 0.
 
     Raises:
-      InputError: one has another form or is out of its range, or the arrays are of different
-        numbers of clients.
+      InputError: one has another form or is out of its range, the delay is traced, or the arrays
+        are of different numbers of clients.
 
     Example:
       >>> links = links_of(loss=0.5, delay=np.array([[0, 2], [1, 0]]))
-      >>> links.longest, links.clients, links.is_partial
-      (2, 2, False)
-      >>> links_of() is None
-      True
+      >>> links.longest, links.clients, links.is_lossy, links.is_partial
+      (2, 2, True, False)
     """
-    given = {
-        "edge_loss": _array(loss, "edge_loss"),
-        "edge_delay": _array(delay, "edge_delay"),
-        "edge_part": _array(part, "edge_part"),
-    }
-    tiny = float(np.finfo(np.float32).tiny)
-    for name, (low, high, expected) in {
-        "edge_loss": (0.0, 1.0, "probabilities in [0, 1]"),
-        "edge_delay": (0.0, float(LONGEST), f"whole numbers of rounds from 0 to {LONGEST}"),
-        "edge_part": (tiny, 1.0, "fractions in (0, 1]"),
-    }.items():
-        _check_range(given[name], name, low, high, expected)
-    delays = given["edge_delay"]
     check(
-        not isinstance(delays, Tracer) and bool(np.all(np.mod(delays, 1) == 0)),
-        "edge_delay has numbers that are not whole: expected numbers of rounds",
+        not isinstance(delay, Tracer),
+        "edge_delay is traced by jit, grad or vmap: expected a number or an array that is known "
+        "before, since it says how many models are kept",
     )
-    sizes = {len(array) for array in given.values() if array.ndim}
+    tiny = float(np.finfo(np.float32).tiny)
+    losses = _given("edge_loss", loss, 0.0, 0.0, 1.0, "a probability in [0, 1]")
+    words = f"a whole number of rounds from 0 to {LONGEST}"
+    delays = _given("edge_delay", delay, 0.0, 0.0, float(LONGEST), words, whole=True)
+    parts = _given("edge_part", part, 1.0, tiny, 1.0, "a fraction in (0, 1]")
+    sizes = sorted({len(array) for array in (losses, delays, parts) if array.ndim})
     check(
         len(sizes) <= 1,
-        f"the conditions of the edges are of {' and '.join(map(str, sorted(sizes)))} clients: "
-        "expected arrays of the same size",
+        f"the conditions of the edges are of {' and '.join(map(str, sizes))} clients: expected "
+        "arrays of the same size",
     )
-    is_partial = not _is(given["edge_part"], 1.0)
-    longest = int(np.max(delays))
-    if _is(given["edge_loss"], 0.0) and longest == 0 and not is_partial:
-        return None
     return Links(
-        _of_edges(given["edge_loss"], float),
+        _of_edges(losses, float),
         _of_edges(delays, int),
-        _of_edges(given["edge_part"], float),
-        longest,
-        is_partial,
-        next(iter(sizes), None),
+        _of_edges(parts, float),
+        is_lossy=_differs(losses, 0.0),
+        is_partial=_differs(parts, 1.0),
+        longest=int(np.max(delays)),
+        clients=sizes[0] if sizes else None,
     )
 
 
-def _array(value: EdgeLoss | EdgeDelay | EdgePart, name: str) -> np.ndarray | Array:
-    """A number, or a matrix [C, C]."""
+def _given(
+    name: str,
+    value: EdgeLoss | EdgeDelay | EdgePart,
+    neutral: float,
+    low: float,
+    high: float,
+    expected: str,
+    *,
+    whole: bool = False,
+) -> np.ndarray | Array:
+    """A number, or a matrix [C, C] whose diagonal has the number without effect.
+
+    Args:
+      name: of the option.
+      value: what was given.
+      neutral: the number without effect.
+      low: the smallest number.
+      high: the largest one.
+      expected: the range in words.
+      whole: whether only whole numbers are.
+    """
     if isinstance(value, Tracer):
         return value
     if isinstance(value, str):
         value = read_npy(value, name)
-    array = np.asarray(value)
+    try:
+        array = np.array(value)
+    except ValueError as error:
+        raise InputError(f"{name} has rows of different lengths: {SQUARE}") from error
+    square = array.ndim == 2 and array.shape[0] == array.shape[1] and array.size > 0
     check(
-        array.dtype.kind in "biuf" and (array.ndim == 0 or _is_square(array)),
-        f"{name} has shape {array.shape} and type {array.dtype}: expected a number, or a square "
-        "matrix of numbers, a row and a column for each client",
+        array.dtype.kind in "biuf" and (array.ndim == 0 or square),
+        f"{name} has shape {array.shape} and type {array.dtype}: {SQUARE}",
     )
-    return array
-
-
-def _is_square(array: np.ndarray) -> bool:
-    return array.ndim == 2 and array.shape[0] == array.shape[1]
-
-
-def _check_range(
-    array: np.ndarray | Array, name: str, low: float, high: float, expected: str
-) -> None:
-    if isinstance(array, Tracer):
-        return
-    wrong = ~((array >= low) & (array <= high))
-    if np.ndim(array):
-        wrong = wrong & ~np.eye(len(array), dtype=bool)
-    if not np.any(wrong):
-        return
-    if not np.ndim(array):
+    if array.ndim:
+        np.fill_diagonal(array, neutral)
+    fits = (array >= low) & (array <= high) & (not whole or np.mod(array, 1) == 0)
+    if np.all(fits):
+        return array
+    if array.ndim == 0:
         raise InputError(f"{name} is {array}: expected {expected}")
-    receiver, sender = np.argwhere(wrong)[0]
+    receiver, sender = np.argwhere(~fits)[0]
     raise InputError(
         f"{name} has {array[receiver, sender]} for the edge from client {sender} to client "
         f"{receiver}: expected {expected}"
     )
 
 
-def _is(array: np.ndarray | Array, number: float) -> bool:
-    """Whether all edges have this number."""
-    if isinstance(array, Tracer):
-        return False
-    same = np.asarray(array) == number
-    return bool(np.all(same | np.eye(len(array), dtype=bool) if np.ndim(array) else same))
+def _differs(array: np.ndarray | Array, number: float) -> bool:
+    """Whether an edge may have another number."""
+    return isinstance(array, Tracer) or bool(np.any(np.asarray(array) != number))
 
 
 def _of_edges(array: np.ndarray | Array, kind: type) -> OfEdges:

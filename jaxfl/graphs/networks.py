@@ -5,6 +5,7 @@ A network is a sequence of graphs, one for each round in turn; most have one gra
 
 import os
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -87,9 +88,15 @@ def given_pairs(graph: str | ArrayLike, directed: bool) -> tuple[Pairs, int]:
     array = np.asarray(graph)
     square = array.ndim == 2 and array.shape[0] == array.shape[1]
     check(
-        square and array.dtype.kind in "biuf" and bool(np.isfinite(array).all()),
+        square and array.dtype.kind in "biuf",
         f"{source} has shape {array.shape} and type {array.dtype}: expected a square matrix of "
-        "finite numbers, a row and a column for each client",
+        "numbers, a row and a column for each client",
+    )
+    missing = np.argwhere(~np.isfinite(array))
+    check(
+        not len(missing),
+        f"{source} has an entry that is not finite, at {missing[:1].tolist()}: expected zeros and "
+        "ones",
     )
     pairs = np.argwhere(array)
     pairs = pairs[pairs[:, 0] != pairs[:, 1]]
@@ -117,8 +124,8 @@ def lists_of(
       nodes: M.
 
     Returns:
-      Senders and places [P, M, k], where k is the largest number of senders; an empty place has the
-      node itself.
+      Senders and places [P, M, k], where k is the largest number of senders of a node, so that
+      memory grows with the edges where all have about as many; an empty place has the node itself.
 
     Example:
       >>> senders, there = lists_of([np.array([[0, 1], [0, 2], [2, 0]])], 3)
@@ -127,13 +134,14 @@ def lists_of(
     """
     counts = [np.bincount(pairs[:, 0], minlength=nodes) for pairs in graphs]
     most = max(int(max(count.max(initial=0) for count in counts)), 1)
-    senders = np.broadcast_to(np.arange(nodes)[:, None], (len(graphs), nodes, most)).copy()
+    places = np.arange(nodes, dtype=np.int32)
+    senders = np.broadcast_to(places[:, None], (len(graphs), nodes, most)).copy()
     there = np.zeros(senders.shape, bool)
     for number, (pairs, count) in enumerate(zip(graphs, counts, strict=True)):
         receivers, heard = pairs[np.argsort(pairs[:, 0], kind="stable")].T
-        places = np.arange(len(pairs)) - np.repeat(np.cumsum(count) - count, count)
-        senders[number, receivers, places] = heard
-        there[number, receivers, places] = True
+        free = np.arange(len(pairs)) - np.repeat(np.cumsum(count) - count, count)
+        senders[number, receivers, free] = heard
+        there[number, receivers, free] = True
     return senders, there
 
 
@@ -179,9 +187,12 @@ def network_of(graph: str | ArrayLike, degree: int, seed: int, directed: bool) -
     networks = DIRECTED_NETWORKS if directed else NETWORKS
     if isinstance(graph, str) and graph in networks:
 
+        @lru_cache
+        def lists(nodes: int) -> tuple[np.ndarray, np.ndarray]:
+            return lists_of(networks[graph](nodes, degree, seed), nodes)
+
         def named(ids: Int[Array, "m"], number: Array) -> Neighbours:
-            lists = lists_of(networks[graph](ids.size, degree, seed), ids.size)
-            senders, there = (jnp.asarray(x)[number % len(x)] for x in lists)
+            senders, there = (jnp.asarray(x)[number % len(x)] for x in lists(ids.size))
             order = jnp.argsort(ids)
             places = jnp.argsort(order)
             return Neighbours(order[senders[places]], there[places])

@@ -7,6 +7,10 @@ from jaxtyping import Float, Int
 
 from jaxfl.core.errors import InputError, check
 
+# So many nodes without an edge in the mean of the draws are so rarely none, exp(-20), that nothing
+# is drawn.
+HOPELESS = 20
+
 Pairs = Int[np.ndarray, "_ 2"]
 
 
@@ -88,12 +92,19 @@ def erdos_renyi_pairs(nodes: int, degree: float, seed: int) -> Pairs:
       seed: of the draws.
 
     Raises:
-      InputError: none of 1,000 graphs is connected.
+      InputError: none of 1,000 graphs is connected, or none can be expected to be.
 
     Example:
       >>> len(erdos_renyi_pairs(4, degree=3.0, seed=0))
       12
     """
+    # So many nodes are alone in a draw; the others rarely have no edge if these are many.
+    alone = nodes * max(1 - degree / max(nodes - 1, 1), 0.0) ** (nodes - 1)
+    check(
+        alone < HOPELESS,
+        f"{alone:.0f} of {nodes} nodes of mean degree {degree:g} have no edge in a draw, and a "
+        f"connected graph is not to be expected: raise the degree to {np.log(nodes) + 1:.0f}",
+    )
     rng = np.random.default_rng(seed)
     for _ in range(1000):
         # Row by row, so that no matrix of draws is in memory.

@@ -7,8 +7,8 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from jaxfl.core.options import checked
 from jaxfl.core.streams import client_keys
+from jaxfl.core.types import Neighbours
 from jaxfl.kernels.network import (
-    Neighbours,
     among,
     mean_rows,
     metropolis_rows,

@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped
 from jaxfl.core.errors import InputError, check
 from jaxfl.core.options import checked
 from jaxfl.core.shapes import Stack
-from jaxfl.core.types import Scalar, SparseRows
+from jaxfl.core.types import Scalar, SparseRows, is_sparse
 from jaxfl.kernels.sparse import mix_rows
 
 
@@ -53,11 +53,8 @@ def mix(weights: PyTree, stacked: Stack) -> PyTree:
 
         return jax.tree.map(leaf, part)
 
-    def is_rows(part: PyTree) -> bool:
-        return isinstance(part, SparseRows)
-
     try:
-        return jax.tree.map(mix_part, weights, stacked, is_leaf=is_rows)
+        return jax.tree.map(mix_part, weights, stacked, is_leaf=is_sparse)
     except InputError:
         raise
     except ValueError as error:

@@ -1,5 +1,8 @@
 """Loss, delay and parts of messages on the edges of a network, beside NumPy."""
 
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -216,12 +219,14 @@ def test_epidemic_takes_the_mean_of_what_arrived():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"edge_loss": 1.5}, r"is 1\.5: expected a number in \[0, 1\] or the path of a \.npy file"),
-        ({"edge_delay": -1}, "is -1: expected a whole number from 0 to 100 or the path of a"),
-        ({"edge_delay": 0.5 * RING}, "numbers that are not whole"),
-        ({"edge_part": 0.0}, r"is 0\.0: expected a number in \(0, 1\] or the path of a"),
+        ({"edge_loss": 1.5}, r"is 1\.5: expected a number in \[0, 1\] or an array \[clients, "),
+        ({"edge_delay": -1}, "is -1: expected a whole number from 0 to 100 or an array"),
+        ({"edge_delay": 0.5 * RING}, "edge_delay has 0.5 for the edge from client 1 to client 0"),
+        ({"edge_loss": np.full((2, 2), np.nan)}, "edge_loss has nan for the edge from client 1"),
+        ({"edge_part": np.zeros((0, 0))}, r"edge_part has shape \(0, 0\)"),
+        ({"edge_part": 0.0}, r"is 0\.0: expected a number in \(0, 1\] or an array"),
         ({"edge_loss": -RING}, "edge_loss has -1.0 for the edge from client 1 to client 0"),
-        ({"edge_part": jnp.zeros(())}, r"edge_part is 0\.0: expected fractions in \(0, 1\]"),
+        ({"edge_part": jnp.zeros(())}, r"edge_part is 0\.0: expected a fraction in \(0, 1\]"),
         ({"edge_loss": np.zeros((4, 5))}, r"edge_loss has shape \(4, 5\)"),
         ({"edge_loss": "loss.txt"}, r"edge_loss in loss\.txt: expected a \.npy file that exists"),
         ({"edge_loss": np.zeros((4, 4)), "edge_part": np.ones((5, 5))}, "of 4 and 5 clients"),
@@ -233,9 +238,45 @@ def test_conditions_that_are_none_are_refused_in_one_line(options, message):
             method(quadratic(), **options)
 
 
+def test_the_diagonal_of_conditions_does_not_matter():
+    delay = np.diag(np.full(CLIENTS, np.nan))
+    plain, info, _ = run(gossip(quadratic(), graph=RING), DATA, 2)
+    options = {"edge_loss": np.eye(CLIENTS), "edge_delay": delay, "edge_part": -np.eye(CLIENTS) + 1}
+    found, same, _ = run(gossip(quadratic(), graph=RING, **options), DATA, 2)
+    assert found.clients.record == ()
+    np.testing.assert_allclose(models_of(found), models_of(plain), atol=1e-6)
+    np.testing.assert_array_equal(same.down, info.down)
+
+
+def test_a_delay_that_is_traced_is_refused_in_one_line():
+    with pytest.raises(InputError, match="edge_delay is traced by jit, grad or vmap: expected"):
+        jax.jit(lambda delay: gossip(quadratic(), edge_delay=delay))(RING)
+
+
+def test_who_has_not_reported_receives_nothing_and_has_sent():
+    """Client 1's upload is lost: both of its neighbours get one model less."""
+
+    def lost(key, ids, work):
+        return ids == 1
+
+    algorithm = gossip(quadratic(), graph=RING)
+    rounds = jaxfl.make_rounds(algorithm, jaxfl.participation.full(CLIENTS), lost=lost)
+    state = algorithm.init(jax.random.key(0), DATA.train)
+    _, (info, _) = rounds(jax.random.key(0), DATA, state, 0, 1)
+    assert info.up[0].tolist() == [2 * NUMBERS] * CLIENTS
+    assert info.down[0].tolist() == [NUMBERS * n for n in (1, 0, 1, 2, 2, 2)]
+
+
+def test_rows_of_different_lengths_are_refused_in_one_line():
+    """In the other tests beartype checks arguments too; in this process it does not."""
+    program = "from jaxfl.graphs.links import links_of\nlinks_of(loss=[[0.1], [0.1, 0.2]])"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "InputError: edge_loss has rows of different lengths: expected a number" in ended.stderr
+
+
 def test_conditions_are_those_of_all_clients():
     for method in (gossip, epidemic, push_sum):
-        algorithm = method(quadratic(), edge_loss=0.1 * np.ones((4, 4)))
+        algorithm = method(quadratic(), edge_loss=np.zeros((4, 4)))
         with pytest.raises(InputError, match="of 4 clients, and there are 6"):
             algorithm.init(jax.random.key(0), DATA.train)
     with pytest.raises(InputError, match="clients have no edges to each other"):

@@ -28,6 +28,7 @@ from benchmarks.rounds import (
     fedavg_round,
     gradient_through_rounds,
     many_clients,
+    network,
     pfedgraph_round,
     same_start,
     sparse_step,
@@ -69,6 +70,15 @@ def test_the_section_of_many_clients_has_each_part_of_the_step():
     text = sparse_step.section(100.0, sizes=(12,), size=40)
     rows = [line.split("|")[2].strip() for line in text.splitlines() if line.startswith("| 12 ")]
     assert rows == ["similarities", "weights", "mixing", "all", "floor of one product"]
+
+
+@pytest.mark.slow
+def test_the_section_of_a_network_has_times_and_memory():
+    text = network.section(sizes=(48,), size=20, repeats=1)
+    (row,) = [line for line in text.splitlines() if line.startswith("| 48 ")]
+    numbers = [float(cell) for cell in row.split("|")[2:-1]]
+    assert len(numbers) == 7
+    assert min(numbers[:4]) > 0
 
 
 @pytest.mark.slow

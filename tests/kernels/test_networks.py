@@ -8,7 +8,7 @@ import pytest
 
 from jaxfl.core.errors import InputError
 from jaxfl.graphs.networks import DIRECTED_NETWORKS, NETWORKS
-from jaxfl.graphs.pairs import matrix_of, random_regular_pairs
+from jaxfl.graphs.pairs import erdos_renyi_pairs, matrix_of, random_regular_pairs
 from jaxfl.kernels.gossip import column_stochastic, metropolis
 
 
@@ -80,3 +80,10 @@ def test_a_regular_graph_of_degree_one_is_connected_for_two_clients_only():
 def test_a_regular_graph_of_odd_numbers_does_not_exist():
     with pytest.raises(InputError, match="expected an even degree"):
         matrix_of(random_regular_pairs(9, 3, seed=0), 9)
+
+
+def test_a_random_graph_that_cannot_be_connected_is_refused_at_once():
+    began = time.process_time()
+    with pytest.raises(InputError, match="183 of 10000 nodes of mean degree 4 have no edge"):
+        erdos_renyi_pairs(10_000, 4.0, 0)
+    assert time.process_time() - began < 1

@@ -34,9 +34,9 @@ from jaxfl.core.types import (
     Info,
     Params,
     PRNGKey,
-    SparseRows,
     State,
     Task,
+    is_sparse,
 )
 from jaxfl.kernels.mixing import keep_own, keep_part
 
@@ -175,16 +175,6 @@ def info_of(trips: list[Trip], clients: int) -> Info:
             value = values.mean(where=info.reported) if values.ndim else values
             info = info._replace(metrics=info.metrics | {name: value})
     return info
-
-
-def is_sparse(weights: Any) -> bool:
-    """Whether the weights are sparse rows, which are one part of a model.
-
-    Example:
-      >>> is_sparse(jnp.eye(3))
-      False
-    """
-    return isinstance(weights, SparseRows)
 
 
 # The largest number of floats of a message: four of them fit into an int32.

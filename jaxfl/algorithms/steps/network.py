@@ -1,10 +1,10 @@
 """Messages over the edges of a network: which arrive, how old they are, and what they have."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from jaxfl.core import tree
 from jaxfl.core.messages import Down, Outcome, ServerState, Uploads
@@ -12,7 +12,14 @@ from jaxfl.core.streams import client_keys, stream
 from jaxfl.core.types import Neighbours, Params, PRNGKey, SparseRows
 from jaxfl.graphs.links import Links
 from jaxfl.kernels.mixing import mix
-from jaxfl.kernels.network import for_info, for_mixing, from_others, mix_parts, to_others
+from jaxfl.kernels.network import (
+    among,
+    for_info,
+    for_mixing,
+    from_others,
+    mix_parts,
+    to_others,
+)
 
 
 class Past(NamedTuple):
@@ -24,7 +31,24 @@ class Past(NamedTuple):
     count: Int[Array, "*m"]
 
 
-def init_past(links: Links | None, models: Params) -> Past | tuple[()]:
+class Delivery(NamedTuple):
+    """The messages of a round."""
+
+    links: Links
+    # of the round
+    key: PRNGKey
+    uploads: Uploads
+    # who sends to whom
+    sent: Neighbours
+    # the same among the clients that have reported
+    network: Neighbours
+    # [M, k] whether the message of each edge of that network arrives in this round
+    arrived: Bool[Array, "m k"]
+    # of the cohort; nothing without delays
+    past: Past | tuple[()]
+
+
+def init_past(links: Links, models: Params) -> Past | tuple[()]:
     """The record of a network before the first round; nothing without delays.
 
     Args:
@@ -36,7 +60,7 @@ def init_past(links: Links | None, models: Params) -> Past | tuple[()]:
       >>> init_past(links_of(delay=2), jnp.zeros((4, 3))).models.shape
       (4, 2, 3)
     """
-    if links is None or links.longest == 0:
+    if links.longest == 0:
         return ()
     clients = jax.tree.leaves(models)[0].shape[0]
 
@@ -46,122 +70,107 @@ def init_past(links: Links | None, models: Params) -> Past | tuple[()]:
     return Past(jax.tree.map(zeros, models), jnp.zeros(clients, jnp.int32))
 
 
-def arrivals(
-    links: Links | None,
+def deliver(
+    links: Links,
     key: PRNGKey,
     uploads: Uploads,
-    neighbours: Neighbours,
+    sent: Neighbours,
     past: Past | tuple[()] = (),
-) -> Bool[Array, "m k"] | None:
-    """Whether the message of each edge arrives in this round; None: all do.
+) -> Delivery:
+    """Sends a message over each edge.
 
-    A message is lost, or the sender has not sent one that is old enough.
+    One does not arrive if it is lost, if its sender or receiver has not reported, or if the sender
+    has sent none that is old enough.
 
     Args:
       links: the conditions of the edges.
       key: of the round. A draw depends on it and on the ids of receiver and sender.
-      uploads: of the round.
-      neighbours: the network of the round.
+      uploads: of the round, from M clients.
+      sent: who sends to whom.
       past: of the cohort.
 
     Example:
-      >>> arrivals(None, jax.random.key(0), None, None) is None
-      True
+      >>> from jaxfl.graphs.links import links_of
+      >>> x, ids = jnp.zeros((2, 3)), jnp.arange(2)
+      >>> uploads = Uploads(ids, ids, jnp.array([True, True]), x, x)
+      >>> both = Neighbours(jnp.array([[1], [0]]), jnp.array([[True], [True]]))
+      >>> deliver(links_of(loss=1.0), jax.random.key(0), uploads, both).arrived.tolist()
+      [[False], [False]]
     """
-    if links is None:
-        return None
-    receivers, senders = uploads.ids[:, None], uploads.ids[neighbours.senders]
-    drawn = jax.vmap(jax.vmap(jax.random.uniform))(_edge_keys(key, uploads, neighbours, 0))
-    arrived = drawn >= links.loss(receivers, senders)
+    network = among(sent, uploads.reported)
+    arrived = network.there
+    receivers, senders = uploads.ids[:, None], uploads.ids[sent.senders]
+    if links.is_lossy:
+        drawn = jax.vmap(jax.vmap(jax.random.uniform))(_edge_keys("edge_loss", key, uploads, sent))
+        arrived &= drawn >= links.loss(receivers, senders)
     if isinstance(past, Past):
-        arrived &= past.count[neighbours.senders] >= links.delay(receivers, senders)
-    return arrived
+        arrived &= past.count[sent.senders] >= links.delay(receivers, senders)
+    return Delivery(links, key, uploads, sent, network, arrived, past)
 
 
-def over_network(
-    links: Links | None,
-    key: PRNGKey,
-    rows: SparseRows,
-    neighbours: Neighbours,
-    arrived: Bool[Array, "m k"] | None,
-    uploads: Uploads,
-    state: ServerState,
-) -> Outcome:
+def mix_delivered(delivery: Delivery, rows: SparseRows, state: ServerState) -> Outcome:
     """The outcome of a round in which clients mix the models that they received.
 
-    A message with delay counts in the round in which it arrives.
-
     Args:
-      links: the conditions of the edges.
-      key: of the round.
-      rows: the weights [M, k + 1], those of edges in the order of the neighbours, and the own one.
-      neighbours: the network of the round.
-      arrived: of `arrivals`.
-      uploads: of the round.
-      state: whose record is that of `init_past`.
+      delivery: the messages.
+      rows: the weights [M, k + 1]: those of the edges in the order of the network, and the
+        client's own.
+      state: of the server after the round, but for the record.
+
+    Returns:
+      Each client is offered its mixture. Of the information the weights are `rows`, and a message
+      with delay counts in the round in which it arrives.
     """
-    own, past = uploads.received, state.record
-    if links is None:
-        mixed = mix(for_mixing(rows), own)
-        copies = copies_of(neighbours, arrived)
-        return Outcome(state, Down(each=mixed), for_info(rows), copies=copies)
-    receivers, senders = uploads.ids[:, None], uploads.ids[neighbours.senders]
-    sent, columns = own, rows.columns
+    links, past, sent = delivery.links, delivery.past, delivery.sent
+    models = delivery.uploads.received
+    receivers = delivery.uploads.ids[:, None]
+    senders = delivery.uploads.ids[sent.senders]
+    rows_of_sent, all_sent = rows, models
     if isinstance(past, Past):
-        # Row i of the models that are sent: those of client i, the newest first.
+        # A row for each model of client 0, the newest first, then for those of client 1, ...
         newest = jax.tree.map(
-            lambda x, p: jnp.concatenate([x[:, None], p], axis=1), own, past.models
+            lambda x, p: jnp.concatenate([x[:, None], p], axis=1), models, past.models
         )
-        sent = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), newest)
+        all_sent = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), newest)
         delays = jnp.pad(links.delay(receivers, senders), ((0, 0), (0, 1)))
-        columns = columns * (1 + links.longest) + delays
-        reported = uploads.reported
+        rows_of_sent = rows._replace(columns=rows.columns * (1 + links.longest) + delays)
+        reported = delivery.uploads.reported
         kept = jax.tree.map(lambda x: x[:, :-1], newest)
         past = Past(tree.choose(reported, kept, past.models), past.count + reported)
-    dated = rows._replace(columns=columns)
+    parts = None
     if links.is_partial:
-        keys = _edge_keys(key, uploads, neighbours, 1)
-        mixed, numbers = mix_parts(dated, sent, own, keys, links.part(receivers, senders))
-        parts = numbers / (tree.size(own) // len(uploads.ids))
-        copies = copies_of(neighbours, arrived, parts)
+        keys = _edge_keys("edge_part", delivery.key, delivery.uploads, sent)
+        part = links.part(receivers, senders)
+        mixed, numbers = mix_parts(rows_of_sent, all_sent, models, keys, part)
+        parts = numbers / (tree.size(models) // len(receivers))
+    elif isinstance(past, Past):
+        mixed = mix(rows_of_sent, all_sent)
     else:
-        mixed = mix(dated if isinstance(past, Past) else for_mixing(rows), sent)
-        copies = copies_of(neighbours, arrived)
-    return Outcome(state._replace(record=past), Down(each=mixed), for_info(rows), copies=copies)
+        mixed = mix(for_mixing(rows), models)
+    return Outcome(
+        state._replace(record=past),
+        Down(each=mixed),
+        for_info(rows),
+        copies=copies_of(delivery, parts),
+    )
 
 
-def copies_of(
-    neighbours: Neighbours,
-    arrived: Bool[Array, "m k"] | None,
-    parts: Float[Array, "m k"] | None = None,
-) -> tuple[Array, Array]:
+def copies_of(delivery: Delivery, parts: Float[Array, "m k"] | None = None) -> tuple[Array, Array]:
     """`Outcome.copies`: how many messages each client sends, and how many it receives ([M], [M]).
 
+    What is lost counts as sent.
+
     Args:
-      neighbours: the network of the round.
-      arrived: of `arrivals`. What is lost counts as sent.
+      delivery: the messages.
       parts: which part of a model each message has; None: the whole.
-
-    Example:
-      >>> neighbours = Neighbours(jnp.array([[1], [0]]), jnp.array([[True], [True]]))
-      >>> sent, received = copies_of(neighbours, jnp.array([[True], [False]]))
-      >>> sent.tolist(), received.tolist()
-      ([1, 1], [1, 0])
     """
-    there = neighbours.there
-    met = neighbours if arrived is None else neighbours._replace(there=there & arrived)
-    return to_others(neighbours, parts), from_others(met, parts)
+    received = delivery.sent._replace(there=delivery.arrived)
+    return to_others(delivery.sent, parts), from_others(received, parts)
 
 
-def _edge_keys(key: PRNGKey, uploads: Uploads, neighbours: Neighbours, use: int) -> Array:
-    """A key for each edge [M, k], by the ids of its receiver and its sender.
-
-    Args:
-      key: of the round.
-      uploads: of the round.
-      neighbours: the network.
-      use: 0 for losses, 1 for parts.
-    """
-    of_use = jax.random.fold_in(stream(key, "edges"), use)
-    of_receivers = client_keys(of_use, uploads.ids)
-    return jax.vmap(client_keys)(of_receivers, uploads.ids[neighbours.senders])
+def _edge_keys(
+    name: Literal["edge_loss", "edge_part"], key: PRNGKey, uploads: Uploads, sent: Neighbours
+) -> Key[Array, "m k"]:
+    """A key for each edge, by the ids of its receiver and its sender."""
+    of_receivers = client_keys(stream(key, name), uploads.ids)
+    return jax.vmap(client_keys)(of_receivers, uploads.ids[sent.senders])

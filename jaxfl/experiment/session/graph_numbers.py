@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from jaxfl.core import tree
-from jaxfl.core.types import SparseRows
+from jaxfl.core.types import is_sparse
 from jaxfl.experiment.store.graph_file import WEIGHTS
 from jaxfl.experiment.store.records import GraphMeasures
 from jaxfl.graphs.measures import measure_graph
@@ -40,16 +40,6 @@ def weights_by_name(weights: PyTree, layers: Sequence[str] = ()) -> dict[str, np
     }
     parts = sorted(by_path, key=lambda part: _depth(part, layers) or 0)
     return {f"{WEIGHTS}_{part}" if part else WEIGHTS: by_path[part] for part in parts}
-
-
-def is_sparse(weights: PyTree) -> bool:
-    """Whether weights are sparse rows.
-
-    Example:
-      >>> is_sparse(np.eye(2))
-      False
-    """
-    return isinstance(weights, SparseRows)
 
 
 def _depth(part: str, layers: Sequence[str]) -> int | None:

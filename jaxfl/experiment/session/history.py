@@ -16,7 +16,7 @@ from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core import tree
 from jaxfl.core.errors import check, warn
 from jaxfl.core.facts import facts_of
-from jaxfl.core.types import Federation
+from jaxfl.core.types import Federation, is_sparse
 from jaxfl.core.version import VERSION
 from jaxfl.experiment.privacy.guarantee import claim
 from jaxfl.experiment.session.availability import time_of
@@ -24,7 +24,6 @@ from jaxfl.experiment.session.build import Built
 from jaxfl.experiment.session.graph_numbers import (
     are_layers,
     graph_measures,
-    is_sparse,
     weights_by_name,
 )
 from jaxfl.experiment.session.lines import (
@@ -126,9 +125,11 @@ class History:
             if not self.told_sparse:
                 warn(
                     f"the weights of {weights.columns.shape[-2]:,} clients are sparse rows, of "
-                    "which neither graph.npz nor a picture is made: take them from make_rounds"
+                    "which neither graph.npz nor a picture is made; from Python make_rounds gives "
+                    "them"
                 )
             self.told_sparse = True
+            return {}
         has_parts = len(jax.tree.leaves(weights)) > 1
         return weights_by_name(record.info.weights, self.layers if has_parts else ())
 
