@@ -133,8 +133,9 @@ class Info(NamedTuple):
     """What a round reports.
 
     `weights` is one matrix, or a dict with one matrix for each part of the model, such as
-    {"body": W, "head": I}. A part that every client keeps has the identity matrix. `weights` is
-    None for an aggregation that is not a weighted mean, such as a median.
+    {"body": W, "head": I}. A part that every client keeps has the identity matrix. Of thousands of
+    clients with few neighbours it is `SparseRows`, and of an aggregation that is not a weighted
+    mean, such as a median, None.
     """
 
     # [M] mean training loss of each client

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import children
 import jax
 import numpy as np
 import pytest
@@ -217,7 +218,7 @@ def test_two_processes_give_what_one_gives(tmp_path, every):
         )
         for process in range(2)
     ]
-    errors = [process.communicate(timeout=600)[1] for process in running]
+    errors = [said for _, said in children.end(running, 600)]
     assert [process.returncode for process in running] == [0, 0], errors
     with np.load(out, allow_pickle=False) as together:
         for name in list(ALGORITHMS)[::every]:

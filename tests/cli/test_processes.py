@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import children
 import numpy as np
 import pytest
 
@@ -41,7 +42,7 @@ def start(words, processes, *, numbers=None, folders=None, program=("-m", "jaxfl
 
 def end(running, timeout=300):
     """Exit codes and what each process wrote to standard error."""
-    texts = [process.communicate(timeout=timeout)[1] for process in running]
+    texts = [said for _, said in children.end(running, timeout)]
     return [process.returncode for process in running], texts
 
 

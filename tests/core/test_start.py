@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import children
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +38,8 @@ def interrupt(tmp_path):
             if line.split("|")[-1].strip() == module:
                 break
         process.send_signal(signal.SIGINT)
-        lines = process.communicate(timeout=60)[1].splitlines()
+        ((_, said),) = children.end([process], 60)
+        lines = said.splitlines()
         return process.returncode, [line for line in lines if not line.startswith("import time")]
 
     return call

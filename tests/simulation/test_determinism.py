@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import children
 import jax
 import numpy as np
 import pytest
@@ -105,7 +106,7 @@ def test_two_processes_that_know_nothing_of_each_other_get_the_same_bits(tmp_pat
         running.append(
             subprocess.Popen(command, env=clean, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         )
-    errors = [process.communicate(timeout=300)[1] for process in running]
+    errors = [said for _, said in children.end(running)]
     assert [process.returncode for process in running] == [0, 0], errors
     lines, arrays = results(tmp_path / "1")
     other_lines, other_arrays = results(tmp_path / "2")

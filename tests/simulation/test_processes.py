@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import children
 import pytest
 
 import jaxfl
@@ -59,7 +60,7 @@ def test_processes_that_a_cluster_started_find_each_other(tmp_path):
                 command, env=os.environ | said, stdout=subprocess.PIPE, stderr=subprocess.PIPE
             )
         )
-    ended = [process.communicate(timeout=200) for process in running]
+    ended = children.end(running, 200)
     assert [process.returncode for process in running] == [0, 0], ended
     assert (out / "summary.json").exists()
     assert b"written to" in ended[0][0]

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 
+import children
 import pytest
 from finished_runs import write_run
 from kill import content, same, wait_for_a_checkpoint
@@ -213,7 +214,7 @@ def test_two_workers_make_what_one_makes(whole, tmp_path):
     command = [sys.executable, "-m", "jaxfl", "resume", str(out), "--worker"]
     options = {"env": ENVIRONMENT, "stdout": subprocess.PIPE, "text": True}
     started = [subprocess.Popen(command, **options) for _ in range(2)]
-    said = [worker.communicate(timeout=300)[0] for worker in started]
+    said = [output for output, _ in children.end(started)]
     assert [worker.returncode for worker in started] == [0, 0]
     lines = "".join(said).splitlines()
     begun = [line.split(":")[0] for line in lines if line.endswith(": compiling")]
