@@ -120,6 +120,17 @@ def mix_delivered(delivery: Delivery, rows: SparseRows, state: ServerState) -> O
     Returns:
       Each client is offered its mixture. Of the information the weights are `rows`, and a message
       with delay counts in the round in which it arrives.
+
+    Example:
+      >>> from jaxfl.graphs.links import links_of
+      >>> from jaxfl.kernels.network import mean_rows
+      >>> x, ids = jnp.array([[2.0], [4.0]]), jnp.arange(2)
+      >>> uploads = Uploads(ids, ids, jnp.array([True, True]), x, x)
+      >>> one_way = Neighbours(jnp.array([[1], [0]]), jnp.array([[True], [False]]))
+      >>> delivery = deliver(links_of(), jax.random.key(0), uploads, one_way)
+      >>> rows = mean_rows(delivery.network, delivery.arrived)
+      >>> mix_delivered(delivery, rows, ServerState()).reply.each.tolist()
+      [[3.0], [4.0]]
     """
     links, past, sent = delivery.links, delivery.past, delivery.sent
     models = delivery.uploads.received
@@ -163,6 +174,16 @@ def copies_of(delivery: Delivery, parts: Float[Array, "m k"] | None = None) -> t
     Args:
       delivery: the messages.
       parts: which part of a model each message has; None: the whole.
+
+    Example:
+      >>> from jaxfl.graphs.links import links_of
+      >>> x, ids = jnp.zeros((2, 3)), jnp.arange(2)
+      >>> uploads = Uploads(ids, ids, jnp.array([True, True]), x, x)
+      >>> both = Neighbours(jnp.array([[1], [0]]), jnp.array([[True], [True]]))
+      >>> delivery = deliver(links_of(loss=1.0), jax.random.key(0), uploads, both)
+      >>> sent, received = copies_of(delivery)
+      >>> sent.tolist(), received.tolist()
+      ([1, 1], [0, 0])
     """
     received = delivery.sent._replace(there=delivery.arrived)
     return to_others(delivery.sent, parts), from_others(received, parts)
