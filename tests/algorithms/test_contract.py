@@ -218,7 +218,7 @@ def test_two_processes_give_what_one_gives(tmp_path, every):
         )
         for process in range(2)
     ]
-    errors = [said for _, said in children.end(running, 600)]
+    errors = [said for _, said in children.end(running, 1800)]
     assert [process.returncode for process in running] == [0, 0], errors
     with np.load(out, allow_pickle=False) as together:
         for name in list(ALGORITHMS)[::every]:
