@@ -10,8 +10,10 @@ import optax
 from flax import linen as nn
 
 import jaxfl
+from jaxfl.algorithms import local
+from jaxfl.core.messages import Clients
 from jaxfl.core.ragged import ragged
-from jaxfl.core.types import Federation, Problem, Task
+from jaxfl.core.types import Federation, Problem, State, Task
 from jaxfl.testing import runs
 from jaxfl.testing.compare import close as close
 from jaxfl.testing.compare import differ as differ
@@ -129,6 +131,13 @@ def run(algorithm, federation, rounds=3, *, participation=None, exact=False, **o
     advance = make_rounds(algorithm, participation or full(clients), exact)
     options |= {"participation": participation, "advance": advance}
     return runs.run(algorithm, federation, rounds, **options)
+
+
+def trained(models, data, number):
+    """Models of `quadratic` [C, 3] after the local training of a round."""
+    start = State(Clients({"w": jnp.asarray(models, jnp.float32)}), ())
+    state, _, _ = run(made(local, quadratic), data, 1, state=start, start=number)
+    return np.asarray(state.clients.memory["w"], np.float64)
 
 
 @functools.cache

@@ -61,7 +61,7 @@ def epidemic(
 
     State: memory = the client's model; record = with delays, the client's last models. Evaluations
     tell the `spectral_gap` of the last round's weights (`jaxfl.graphs.measures`). With "circle" the
-    weights of more than 2,048 clients are `types.SparseRows` if each has few neighbours.
+    weights of more than 2,048 clients are `core.edges.SparseRows` if each has few neighbours.
 
     Args:
       task: the model and its training.

@@ -85,8 +85,8 @@ def gossip(
 
     State: memory = the client's model; record = with delays, the client's last models; server = the
     number of rounds so far. Evaluations tell the `spectral_gap` of the last round's weights
-    (`jaxfl.graphs.measures`). The weights of more than 2,048 clients are `types.SparseRows` if each
-    has few neighbours.
+    (`jaxfl.graphs.measures`). The weights of more than 2,048 clients are `core.edges.SparseRows` if
+    each has few neighbours.
 
     Args:
       task: the model and its training.

@@ -13,21 +13,13 @@ from jaxfl.algorithms.steps.client import deploy_memory, take_offered, train_and
 from jaxfl.algorithms.steps.composition import compose
 from jaxfl.algorithms.steps.layerwise import by_layer, mix_layers
 from jaxfl.core import tree
+from jaxfl.core.edges import Edges
 from jaxfl.core.errors import check
 from jaxfl.core.facts import method
 from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Uploads, Wire
 from jaxfl.core.options import POSITIVE
 from jaxfl.core.papers import Paper
-from jaxfl.core.types import (
-    Algorithm,
-    Cohort,
-    Dataset,
-    Edges,
-    Params,
-    PRNGKey,
-    Scalar,
-    Task,
-)
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
 from jaxfl.kernels.mixing import isolate, mix
 from jaxfl.kernels.similarity import LARGEST_SQUARE, cosine
 from jaxfl.training.batch_statistics import trainable

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from jaxfl.core.edges import SparseRows
 from jaxfl.core.errors import InputError, check
-from jaxfl.core.types import SparseRows
 
 EXACT = 512  # clients at most, of whom all singular values are computed
 EXACT_DIRECTED = 256  # clients at most, of whose directed graph all eigenvalues are computed

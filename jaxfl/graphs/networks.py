@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Int
 
+from jaxfl.core.edges import Neighbours
 from jaxfl.core.errors import InputError, check
 from jaxfl.core.npy import read_npy
-from jaxfl.core.types import Neighbours
 from jaxfl.graphs.pairs import (
     Pairs,
     circulant_pairs,

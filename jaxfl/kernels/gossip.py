@@ -5,9 +5,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from jaxfl.core.edges import Neighbours
 from jaxfl.core.options import checked
 from jaxfl.core.streams import client_keys
-from jaxfl.core.types import Neighbours
 from jaxfl.kernels.network import (
     among,
     mean_rows,

@@ -5,10 +5,11 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped
 
+from jaxfl.core.edges import SparseRows, is_sparse
 from jaxfl.core.errors import InputError, check
 from jaxfl.core.options import checked
 from jaxfl.core.shapes import Stack
-from jaxfl.core.types import Scalar, SparseRows, is_sparse
+from jaxfl.core.types import Scalar
 from jaxfl.kernels.sparse import mix_rows
 
 
@@ -21,7 +22,7 @@ def mix(weights: PyTree, stacked: Stack) -> PyTree:
         matrix for each part of the model, as a pytree prefix of `stacked`: {"body": W, "head":
         jnp.eye(M)} mixes the bodies of models {"body": ..., "head": ...} and leaves each client its
         head. The prefix may go down to one matrix a leaf. In place of a matrix it may have
-        `types.SparseRows`, see `sparse.mix_rows`.
+        `core.edges.SparseRows`, see `sparse.mix_rows`.
       stacked: models [M, ...].
 
     Returns:

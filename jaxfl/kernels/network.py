@@ -9,9 +9,9 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from jaxfl.core import tree
+from jaxfl.core.edges import Neighbours, SparseRows
 from jaxfl.core.options import checked
 from jaxfl.core.shapes import Stack
-from jaxfl.core.types import Neighbours, SparseRows
 from jaxfl.kernels.sparse import SPARSE_FROM, dense_rows
 
 # The rows of more clients are no matrix any more where they are few: it would take over 16 MiB.

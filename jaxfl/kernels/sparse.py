@@ -5,9 +5,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, PyTree
 
+from jaxfl.core.edges import Edges, KeepEdges, SparseRows
 from jaxfl.core.options import checked
 from jaxfl.core.shapes import Stack
-from jaxfl.core.types import Edges, KeepEdges, SparseRows
 
 # How many senders `mix_rows` adds in one pass; a program of more takes long to compile.
 AT_A_TIME = 16

@@ -11,10 +11,11 @@ from jax.extend.core import ClosedJaxpr
 from jaxtyping import PyTree
 
 from jaxfl.core import tree
+from jaxfl.core.edges import Edges
 from jaxfl.core.errors import InputError
 from jaxfl.core.facts import facts_of
 from jaxfl.core.streams import Stream
-from jaxfl.core.types import AlgorithmFactory, Cohort, Edges, Info, Params, State, take_offer
+from jaxfl.core.types import AlgorithmFactory, Cohort, Info, Params, State, take_offer
 from jaxfl.testing.compare import require
 from jaxfl.testing.federations import C, opposite_groups, uneven
 from jaxfl.testing.lineage import lineages

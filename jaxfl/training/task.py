@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from jaxfl.core.edges import keep_all_edges
 from jaxfl.core.errors import check
 from jaxfl.core.options import checked
 from jaxfl.core.types import (
@@ -23,7 +24,6 @@ from jaxfl.core.types import (
     Scalar,
     Task,
     Uplink,
-    keep_all_edges,
     take_offer,
 )
 from jaxfl.kernels.sparse import top_edges as keep_top_edges

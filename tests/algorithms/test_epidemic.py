@@ -4,23 +4,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import federation, made, quadratic, run
+from toys import federation, quadratic, run, trained
 
-from jaxfl.algorithms import epidemic, local
+from jaxfl.algorithms import epidemic
 from jaxfl.core.messages import Clients
-from jaxfl.core.types import State
 from jaxfl.kernels import edges_of, least_similar, random_circle, random_receivers
 
 CLIENTS = 5
 rng = np.random.default_rng(0)
 X = [(c + 0.3 * rng.normal(size=(20, 3))).astype(np.float32) for c in range(CLIENTS)]
 DATA = federation(X, [np.zeros(20, np.int32)] * CLIENTS)
-
-
-def trained(models, number):
-    start = State(Clients({"w": jnp.asarray(models, jnp.float32)}), ())
-    state, _, _ = run(made(local, quadratic), DATA, 1, state=start, start=number)
-    return np.asarray(state.clients.memory["w"], np.float64)
 
 
 def first_models(algorithm):
@@ -35,7 +28,7 @@ def test_rounds_with_dissimilar_peers_equal_numpy():
     state, info, _ = run(algorithm, DATA, 2, state=state)
     weights = np.eye(CLIENTS)
     for number in range(2):
-        models = trained(models, number)
+        models = trained(models, DATA, number)
         units = models / np.linalg.norm(models, axis=1, keepdims=True)
         weights = np.eye(CLIENTS) / 3
         for client, cosines in enumerate(units @ units.T):
@@ -54,7 +47,7 @@ def test_a_client_takes_the_mean_of_its_own_and_what_others_drew_it_for():
     state, models = first_models(algorithm)
     state, info, _ = run(algorithm, DATA, 2, state=state)
     for number in range(2):
-        models = trained(models, number)
+        models = trained(models, DATA, number)
         weights = np.asarray(info.weights[number])
         # Each model goes to two others.
         assert (np.count_nonzero(weights, axis=0) == 3).all()

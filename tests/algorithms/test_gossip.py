@@ -4,13 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import close, deployed, federation, made, quadratic, run
+from toys import close, deployed, federation, made, quadratic, run, trained
 
 import jaxfl
 from jaxfl.algorithms import fedavg, gossip, local, push_sum
 from jaxfl.core.errors import InputError
 from jaxfl.core.messages import Clients
-from jaxfl.core.types import State
 from jaxfl.graphs.measures import spectral_gap
 
 CLIENTS = 5
@@ -20,12 +19,6 @@ DATA = federation(X, [np.zeros(20, np.int32)] * CLIENTS)
 # A path of four clients and a client alone.
 PATH = np.zeros((CLIENTS, CLIENTS), int)
 PATH[[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]] = 1
-
-
-def trained(models, number):
-    start = State(Clients({"w": jnp.asarray(models, jnp.float32)}), ())
-    state, _, _ = run(made(local, quadratic), DATA, 1, state=start, start=number)
-    return np.asarray(state.clients.memory["w"], np.float64)
 
 
 def first_models(algorithm):
@@ -48,7 +41,7 @@ def test_rounds_of_gossip_on_a_path_equal_numpy():
         expected[[a, b], [a, b]] -= 1 / 3
     np.testing.assert_allclose(info.weights[1], expected, atol=1e-6)
     for number in range(2):
-        models = expected @ trained(models, number)
+        models = expected @ trained(models, DATA, number)
     np.testing.assert_allclose(state.clients.memory["w"], models, atol=1e-5)
     for floats in (info.up, info.down):
         assert floats[0].tolist() == [3, 6, 6, 3, 0]
@@ -70,7 +63,7 @@ def test_rounds_of_push_sum_equal_numpy():
     w = np.ones(CLIENTS)
     for number in range(3):
         z = x / w[:, None]
-        x = shares @ (x + trained(z, number) - z)
+        x = shares @ (x + trained(z, DATA, number) - z)
         before = w
         w = shares @ w
     np.testing.assert_allclose(state.clients.memory.weight, w, rtol=1e-5)

@@ -1,5 +1,6 @@
 """Loss, delay and parts of messages on the edges of a network, beside NumPy."""
 
+import json
 import subprocess
 import sys
 
@@ -7,14 +8,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import federation, made, quadratic, run
+from toys import federation, quadratic, run, trained
 
 import jaxfl
-from jaxfl.algorithms import epidemic, gossip, local, push_sum
+from jaxfl.algorithms import epidemic, gossip, push_sum
+from jaxfl.cli import main
+from jaxfl.core.edges import SparseRows
 from jaxfl.core.errors import InputError
 from jaxfl.core.messages import Clients
-from jaxfl.core.types import SparseRows, State
-from jaxfl.kernels import dense_rows, network
+from jaxfl.graphs.measures import spectral_gap
+from jaxfl.graphs.networks import network_of
+from jaxfl.kernels import dense_rows, keep_own, mean_rows, metropolis_rows, neighbours_of, network
 
 CLIENTS, NUMBERS = 6, 3
 rng = np.random.default_rng(0)
@@ -28,12 +32,6 @@ METHODS = [
     (epidemic, {"peers": "random"}),
     (epidemic, {"peers": "dissimilar"}),
 ]
-
-
-def trained(models, number):
-    start = State(Clients({"w": jnp.asarray(models, jnp.float32)}), ())
-    state, _, _ = run(made(local, quadratic), DATA, 1, state=start, start=number)
-    return np.asarray(state.clients.memory["w"], np.float64)
 
 
 def with_models(algorithm):
@@ -58,7 +56,7 @@ def test_a_lost_message_leaves_its_weight_with_the_receiver():
         # Whatever arrives weighs 1 / (1 + 4); the client has the rest.
         np.testing.assert_allclose(others[others > 0], 0.2, atol=1e-6)
         np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-6)
-        models = weights @ trained(models, number)
+        models = weights @ trained(models, DATA, number)
         received = np.count_nonzero(others, axis=1)
         np.testing.assert_array_equal(info.down[number], NUMBERS * received)
         np.testing.assert_array_equal(info.up[number], 4 * NUMBERS)
@@ -107,7 +105,7 @@ def test_messages_with_delays_are_the_models_of_earlier_rounds():
     state, info, _ = run(algorithm, DATA, 6, state=state)
     sent = []
     for number in range(6):
-        sent.append(trained(models, number))
+        sent.append(trained(models, DATA, number))
         weights = np.eye(CLIENTS)
         models = sent[-1].copy()
         for receiver in range(CLIENTS):
@@ -341,3 +339,39 @@ def test_the_memory_of_a_round_grows_with_the_edges(method, options):
     few, many = peak(4096), peak(8192)
     assert many < 2.5 * few
     assert many < 64 * 2**20
+
+
+def test_a_client_that_refuses_its_mixture_has_its_own_row_of_sparse_rows():
+    rows = mean_rows(neighbours_of(jnp.asarray(RING, jnp.float32)))
+    accepted = jnp.arange(CLIENTS) != 2
+    found = dense_rows(keep_own(rows, accepted), CLIENTS)
+    expected = np.where(accepted[:, None], (RING + np.eye(CLIENTS)) / 3, np.eye(CLIENTS))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("graph", ["ring", "random_regular"])
+def test_the_gap_of_sparse_rows_is_that_of_their_matrix(graph):
+    neighbours = network_of(graph, 4, 0, False).neighbours(jnp.arange(40), jnp.array(0))
+    rows = metropolis_rows(neighbours)
+    moduli = np.sort(np.abs(np.linalg.eigvalsh(np.asarray(dense_rows(rows, 40), float))))
+    assert spectral_gap(rows) == pytest.approx(1 - moduli[-2], abs=2e-3)
+    broken = rows._replace(values=rows.values.at[0, 0].set(jnp.nan))
+    assert np.isnan(spectral_gap(broken))
+
+
+def test_a_run_on_sparse_rows_tells_its_gap_and_says_that_it_keeps_no_graph(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(network, "MATRIX_UP_TO", 2)
+    monkeypatch.setattr(network, "SPARSE_FROM", 1)
+    out = tmp_path / "run"
+    options = ["--clients", "6", "--partition", "iid", "--rounds", "2", "--local-steps", "1"]
+    options += ["--model", "linear", "--seeds", "2"]
+    assert main(["run", "gossip", *options, "--out", str(out)]) == 0
+    told = capsys.readouterr().err
+    assert told.count("the weights of 6 clients are sparse rows") == 1
+    assert not (out / "graph.npz").exists()
+    last = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
+    # A ring of six: 1/3 + 2/3 cos(60 degrees) is 2/3.
+    assert last["metrics"]["spectral_gap"] == pytest.approx(1 / 3, abs=2e-3)
+    assert "graph" not in last

@@ -2,12 +2,16 @@
 
 import importlib
 import json
+import os
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from experiments import partial_results, pfedgat_newcomers
+from experiments import gossip_quadratics, partial_results, pfedgat_newcomers
 from experiments.tables import standins
 from jaxfl.core.errors import InputError
 
@@ -113,3 +117,20 @@ def test_newcomers_keep_the_results_of_each_method(tmp_path, monkeypatch):
     found = json.loads((tmp_path / "results.json").read_text())["results"]
     assert list(found) == ["fedavg", "local"]
     assert found["fedavg"] == first["fedavg"]
+
+
+def test_gossip_stands_still_at_the_published_steps():
+    published = tomllib.loads(gossip_quadratics.PUBLISHED.read_text())
+    for zeta2, by_workers in published.items():
+        steps, rate = by_workers["4"][0]
+        assert gossip_quadratics.measure(4, float(zeta2), 0, rate) == steps
+
+
+def test_bad_input_of_a_script_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    command = [sys.executable, "-m", "experiments.gossip_quadratics", "--out", "file/x"]
+    environment = os.environ | {"PYTHONPATH": str(FOLDER.parent)}
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert ended.returncode == 2
+    assert len(ended.stderr.splitlines()) == 1
+    assert "file/x" in ended.stderr

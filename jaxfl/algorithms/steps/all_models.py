@@ -9,8 +9,9 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from jaxfl.algorithms.steps.client import deploy_memory, init_own, train_and_send
 from jaxfl.algorithms.steps.composition import compose
 from jaxfl.core import tree
+from jaxfl.core.edges import Edges
 from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Uploads, Wire
-from jaxfl.core.types import Algorithm, Cohort, Edges, Params, PRNGKey, Task
+from jaxfl.core.types import Algorithm, Cohort, Params, PRNGKey, Task
 from jaxfl.kernels.mixing import leave_out
 from jaxfl.training.objectives import data_loss
 

@@ -13,12 +13,12 @@ from jaxtyping import Array, Bool, Float, PyTree
 from jaxfl.algorithms.steps.client import init_personal, seen, train_and_send
 from jaxfl.algorithms.steps.composition import compose
 from jaxfl.algorithms.steps.personal import Personal
+from jaxfl.core.edges import Edges
 from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Uploads, Wire
 from jaxfl.core.types import (
     Algorithm,
     Cohort,
     Dataset,
-    Edges,
     Objective,
     Params,
     PRNGKey,

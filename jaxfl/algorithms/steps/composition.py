@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from jaxfl.core import tree
+from jaxfl.core.edges import is_sparse
 from jaxfl.core.errors import check, warn
 from jaxfl.core.messages import (
     Clients,
@@ -27,17 +28,7 @@ from jaxfl.core.messages import (
     ups_of,
 )
 from jaxfl.core.streams import Stream, stream
-from jaxfl.core.types import (
-    Algorithm,
-    Cohort,
-    Dataset,
-    Info,
-    Params,
-    PRNGKey,
-    State,
-    Task,
-    is_sparse,
-)
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State, Task
 from jaxfl.kernels.mixing import keep_own, keep_part
 
 # The streams of the uplink: one for each `Up` of a round.

@@ -7,9 +7,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from jaxfl.core import tree
+from jaxfl.core.edges import Neighbours, SparseRows
 from jaxfl.core.messages import Down, Outcome, ServerState, Uploads
 from jaxfl.core.streams import client_keys, stream
-from jaxfl.core.types import Neighbours, Params, PRNGKey, SparseRows
+from jaxfl.core.types import Params, PRNGKey
 from jaxfl.graphs.links import Links
 from jaxfl.kernels.mixing import mix
 from jaxfl.kernels.network import (

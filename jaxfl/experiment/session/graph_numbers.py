@@ -7,7 +7,8 @@ import numpy as np
 from jaxtyping import PyTree
 
 from jaxfl.core import tree
-from jaxfl.core.types import is_sparse
+from jaxfl.core.edges import SparseRows
+from jaxfl.core.errors import warn
 from jaxfl.experiment.store.graph_file import WEIGHTS
 from jaxfl.experiment.store.records import GraphMeasures
 from jaxfl.graphs.measures import measure_graph
@@ -17,8 +18,7 @@ def weights_by_name(weights: PyTree, layers: Sequence[str] = ()) -> dict[str, np
     """Mixing weights by name in `graph.npz`: one matrix, or one for each part of the model.
 
     A part within a part has its path: `weights_params/Dense_0`. NumPy has no bfloat16, so that
-    such weights are float32 here. Sparse rows are left out: they are those of networks so large
-    that no matrix of them is made.
+    such weights are float32 here.
 
     Args:
       weights: of `Info`.
@@ -32,14 +32,31 @@ def weights_by_name(weights: PyTree, layers: Sequence[str] = ()) -> dict[str, np
       >>> list(weights_by_name(by_layer, ["block2", "block2/up", "block10", "block10/up"]))
       ['weights_block2/up', 'weights_block10/up']
     """
-    leaves = jax.tree_util.tree_leaves_with_path(weights, is_leaf=is_sparse)
     by_path = {
         tree.path(keys): x if x.dtype.kind == "f" else x.astype(np.float32)
-        for keys, x in leaves
-        if not is_sparse(x)
+        for keys, x in jax.tree_util.tree_leaves_with_path(weights)
     }
     parts = sorted(by_path, key=lambda part: _depth(part, layers) or 0)
     return {f"{WEIGHTS}_{part}" if part else WEIGHTS: by_path[part] for part in parts}
+
+
+def tell_sparse(rows: SparseRows) -> None:
+    """Warns that sparse rows, those of networks too large for a matrix, are not kept.
+
+    Args:
+      rows: of some rounds [S, L, M, k].
+
+    Example:
+      >>> import warnings
+      >>> with warnings.catch_warnings(record=True) as caught:
+      ...     tell_sparse(SparseRows(np.zeros((1, 1, 3000, 2), int), np.zeros((1, 1, 3000, 2))))
+      >>> str(caught[0].message)[:49]
+      'the weights of 3,000 clients are sparse rows, of '
+    """
+    warn(
+        f"the weights of {rows.columns.shape[-2]:,} clients are sparse rows, of which neither "
+        "graph.npz nor a picture is made; from Python make_rounds gives them"
+    )
 
 
 def _depth(part: str, layers: Sequence[str]) -> int | None:

@@ -14,9 +14,10 @@ from jaxtyping import Array
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core import tree
-from jaxfl.core.errors import check, warn
+from jaxfl.core.edges import is_sparse
+from jaxfl.core.errors import check
 from jaxfl.core.facts import facts_of
-from jaxfl.core.types import Federation, is_sparse
+from jaxfl.core.types import Federation
 from jaxfl.core.version import VERSION
 from jaxfl.experiment.privacy.guarantee import claim
 from jaxfl.experiment.session.availability import time_of
@@ -24,6 +25,7 @@ from jaxfl.experiment.session.build import Built
 from jaxfl.experiment.session.graph_numbers import (
     are_layers,
     graph_measures,
+    tell_sparse,
     weights_by_name,
 )
 from jaxfl.experiment.session.lines import (
@@ -123,15 +125,11 @@ class History:
         weights = record.info.weights
         if is_sparse(weights):
             if not self.told_sparse:
-                warn(
-                    f"the weights of {weights.columns.shape[-2]:,} clients are sparse rows, of "
-                    "which neither graph.npz nor a picture is made; from Python make_rounds gives "
-                    "them"
-                )
+                tell_sparse(weights)
             self.told_sparse = True
             return {}
         has_parts = len(jax.tree.leaves(weights)) > 1
-        return weights_by_name(record.info.weights, self.layers if has_parts else ())
+        return weights_by_name(weights, self.layers if has_parts else ())
 
     def _array(self, stage: Stage, part: str, metric: str) -> str:
         """The name of the scores of a stage in clients.npz; those of the first metric are plain."""
