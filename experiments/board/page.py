@@ -151,7 +151,7 @@ scikit-learn, so any tool can have a row: take the arrays of a setting, train, w
 and let a command check it.
 
 ```bash
-python -m experiments.board run pfedgraph          # a method of jaxfl
+python -m experiments.board run pfedgraph --again  # a method of jaxfl, though it has a row
 python -m experiments.board data labels --out DIR  # arrays, for other tools
 python -m experiments.board example DIR            # a row by scikit-learn: DIR/row.json
 python -m experiments.board check DIR/row.json

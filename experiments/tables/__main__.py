@@ -2,6 +2,7 @@
 
 `python -m experiments.tables` lists the tables. `python -m experiments.tables pfedgraph.table1
 --only cifar10 severe --budget 60m` runs cells of one for an hour, and goes on when called again.
+`--again` computes cells that have a result too, to see whether they give the same number.
 """
 
 import re
@@ -38,6 +39,7 @@ def main(
     run: bool = True,
     workers: int | None = None,
     scale: Literal["paper", "smoke"] = "paper",
+    again: bool = False,
     page: bool = False,
     check_stale: bool = False,
 ) -> None:
@@ -55,6 +57,7 @@ def main(
         runs, also one that was started elsewhere on the same disk.
       scale: "smoke": a few steps on random data of the same form, to try whether a table runs;
         nothing of it is kept.
+      again: run cells that have a result too, and print what it was. Name them by `--only`.
       page: write docs/papers.md and the pages in docs/papers, and nothing else.
       check_stale: mark the results whose code gives other numbers now; they are run again next
         time. It takes some seconds a cell.
@@ -68,6 +71,11 @@ def main(
         return
     check(seeds in range(1, 11), f"--seeds is {seeds}: expected 1 to 10")
     check(workers is None or workers > 0, f"--workers is {workers}: expected 1 or more")
+    check(
+        not again or (workers is None and not at_once and run and not check_stale),
+        "--again runs the cells one by one in this process: leave out --workers, --at-once, "
+        "--no-run and --check-stale",
+    )
     ends = time.time() + _seconds(budget) if budget else float("inf")
     specifications = [specification.load(name) for name in tables]
     cells = select(tables, only, seeds)
@@ -82,7 +90,7 @@ def main(
     elif run:
         if workers is None:
             start()
-            errors = fill(together(cells) if at_once else cells, ends, console)
+            errors = fill(together(cells) if at_once else cells, ends, console, again=again)
         else:
             errors = fill_together(workers, tables, only, seeds, at_once, ends, console)
     if check_stale or run:

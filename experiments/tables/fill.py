@@ -4,11 +4,12 @@ import dataclasses
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 
 from experiments.tables import results, specification
+from experiments.tables.results import Result
 from experiments.tables.specification import Cell
 from experiments.tables.staleness import fingerprint
 from jaxfl.cli.launch import processes
@@ -92,13 +93,14 @@ def is_there(cell: Cell) -> bool:
     return all(result is not None and not result.get("stale", False) for result in found)
 
 
-def fill(cells: Sequence[Cell], ends: float, console: Console) -> list[str]:
+def fill(cells: Sequence[Cell], ends: float, console: Console, *, again: bool = False) -> list[str]:
     """Runs the missing cells while there is time, but for those that another process runs.
 
     Args:
       cells: the most telling first.
       ends: when the time is over, as `time.time` has it.
       console: where each result is printed.
+      again: run cells that have a result too, and print what it was.
 
     Returns:
       What kept cells from being run, a line each.
@@ -112,7 +114,7 @@ def fill(cells: Sequence[Cell], ends: float, console: Console) -> list[str]:
         is_new = False
         elsewhere = []
         for place, cell in enumerate(cells):
-            if place in tried or is_there(cell):
+            if place in tried or (is_there(cell) and not again):
                 continue
             if time.time() > ends:
                 console.print("the time is over: call again to go on")
@@ -123,21 +125,29 @@ def fill(cells: Sequence[Cell], ends: float, console: Console) -> list[str]:
                 if not ours:
                     elsewhere.append(name)
                     continue
-                if is_there(cell):  # another process has finished it in the meantime
+                if is_there(cell) and not again:  # another process has finished it
                     continue
                 tried.add(place)
                 is_new = True
+                before = _values(cell, map(results.read, results.singles(cell.config)))
                 try:
-                    each = results.compute(cell.config, rule=cell.rule, fingerprint=fingerprint)
+                    each = results.compute(
+                        cell.config, rule=cell.rule, fingerprint=fingerprint, again=again
+                    )
                 except InputError as error:
                     errors.append(f"{name}: {error}")
                     continue
-            values = [cell.value(result) for result in each]
-            text = " ".join("no score" if value is None else f"{value:.4f}" for value in values)
-            console.print(f"{name}: {text} ({each[0]['seconds']:.0f} s)", highlight=False)
+            text = f"{name}: {_values(cell, each)} ({each[0]['seconds']:.0f} s)"
+            console.print(f"{text}, before: {before}" if again else text, highlight=False)
     if elsewhere:
         console.print(f"other processes run {'; '.join(elsewhere)}", highlight=False)
     return errors
+
+
+def _values(cell: Cell, found: Iterable[Result | None]) -> str:
+    """The numbers of the seeds of a cell as text."""
+    values = [None if result is None else cell.value(result) for result in found]
+    return " ".join("no score" if value is None else f"{value:.4f}" for value in values)
 
 
 def fill_together(

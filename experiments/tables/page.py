@@ -37,6 +37,17 @@ MADE = """
 `python -m experiments.tables --page` makes this page and those of the papers from the results in
 `experiments/results`.
 """
+AGAIN = """
+The command of a table runs its missing cells, also those whose data you have to fetch; `--only`
+takes some of them by words of their names, and `--no-run` prints the table and runs none. `--again`
+runs cells that have a result, and prints what it was; on another kind of CPU last digits can
+differ. So is a cell of table 11 checked, in 16 minutes of a core:
+"""
+CHECK = """
+```bash
+python -m experiments.tables pfedgraph.table11 --only pFedGraph severe CIFAR-10 --again
+```
+""".strip()
 
 
 class Entry(NamedTuple):
@@ -295,7 +306,19 @@ def overview(
             there, count = _counts(table, known[table.name])
             cells = f"{there} of {count}" if count else "drawn"
             lines.append(f"| {table.paper} | {_link(table)} | {table.title} | {cells} |")
-    lines += ["", "## How to read a cell", "", _wrap(LEGEND), "", _wrap(MADE), ""]
+    lines += [
+        "",
+        "## How to read a cell",
+        "",
+        _wrap(LEGEND),
+        "",
+        _wrap(MADE),
+        "",
+        _wrap(AGAIN),
+        "",
+        CHECK,
+        "",
+    ]
     lines += [
         "## Not computed yet",
         "",

@@ -155,6 +155,7 @@ def compute(
     work: Path = WORK,
     rule: str = "selected_on_val",
     fingerprint: Callable[[Config], dict[str, list[float]]] | None = None,
+    again: bool = False,
 ) -> list[Result]:
     """Runs a cell, or goes on with it after a stop, and writes the result of each of its seeds.
 
@@ -167,11 +168,14 @@ def compute(
       work: where the run itself is written.
       rule: how the scores of single clients are taken, see `jaxfl.simulation.scoring`.
       fingerprint: what tells later whether the result is stale, see `staleness`.
+      again: begin anew, whatever a stopped run has left.
 
     Returns:
       A result for each seed.
     """
     out = work / file_of(config).stem
+    if again:
+        files.create(out, files.EVERYTHING, overwrite=True)
     mark = out / "fingerprint.json"
     current = None if fingerprint is None else [fingerprint(single) for single in singles(config)]
     began = json.loads(mark.read_text()) if mark.exists() else None

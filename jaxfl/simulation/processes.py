@@ -6,7 +6,6 @@ Each process has its devices and the cache of compiled programs; the first one w
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
 import jaxlib.version
@@ -16,10 +15,12 @@ from jax.experimental import multihost_utils
 from jaxfl.core.errors import InputError, check, warn
 from jaxfl.simulation import rendezvous
 
-# The devices of a CPU share a pool of threads, and a device that waits for another one in a
-# collective operation keeps its thread. By default XLA starts whatever is ready. Where a branch has
-# collective operations, and others are ready beside it, one device can take all threads, and the
-# process aborts after 40 s. So did four of five runs of FedSEM on two cores; with this flag none.
+# XLA runs the collective operations of a program in the same order on all devices of a CPU. Of a
+# program from JAX's cache it forgets this for those inside a loop or a branch beside those outside,
+# since it makes an order of its own for each (jaxlib 0.10, xla/backends/cpu/runtime/
+# thunk_proto_serdes.cc, WhileThunkFromProto). Two devices can then wait for each other. In one
+# process FedSEM aborted after 40 s in four of five runs; with this flag, by which XLA starts less
+# side by side, none did. Several processes keep no programs (`check_backend`).
 IN_ORDER = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
 # Versions of jaxlib in which the flag was tried: XLA aborts on a flag that it does not know.
 KNOWN_IN = ((0, 10),)
@@ -39,7 +40,9 @@ def join_processes(
     It must be the first use of JAX. If all arguments are None they are taken from the cluster
     (SLURM, Open MPI, Kubernetes, Cloud TPU). On CPU the processes communicate through gloo. A
     process that waits for others says so. GPUs of a host are dealt out to its processes
-    (`devices_of_process`), unless JAX_LOCAL_DEVICE_IDS names those of this process.
+    (`devices_of_process`), unless JAX_LOCAL_DEVICE_IDS names those of this process. Processes on
+    CPU do not use JAX's cache of compiled programs, with which they could wait for each other for
+    ever.
 
     Args:
       coordinator: HOST:PORT of process 0.
@@ -78,6 +81,7 @@ def join_processes(
             f"the processes cannot join ({reason}): start each with the same coordinator "
             "HOST:PORT and number of processes, and its own process number from 0"
         ) from error
+    check_backend()
 
 
 def _of_cluster(
@@ -162,6 +166,9 @@ def check_backend() -> None:
             f"JAX cannot start on {backend} ({reason:.200}): install it for that device, or set "
             "JAX_PLATFORMS=cpu"
         ) from error
+    if jax.process_count() > 1 and jax.default_backend() == "cpu":
+        # Before the first program: JAX asks once. Why: `IN_ORDER`.
+        jax.config.update("jax_enable_compilation_cache", False)
     any_process(False)
 
 
@@ -186,37 +193,15 @@ def prepare_host(devices: int | None = None) -> None:
 def keep_programs() -> None:
     """Compiled programs are kept between runs, below the user's cache folder.
 
-    A folder that the user has set stays. Of several processes the first one writes, and all read.
+    A folder that the user has set stays. Of several processes on GPUs the first one writes, and all
+    read; on CPU they keep none.
     """
-    _share_programs()
     # JAX adds its flags to the class at run time.
     folder = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
     if folder is None:
         root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         jax.config.update("jax_compilation_cache_dir", str(root / "jaxfl"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
-
-
-def _share_programs() -> None:
-    """Makes the processes of a CPU know programs by the same names, those of process 0.
-
-    In JAX's cache the name of a program has the fingerprint of the CPU, in which jaxlib includes
-    the number of the process, and process 0 alone writes: the others would find nothing.
-    """
-    known = jaxlib.version.__version_info__[:2] in KNOWN_IN
-    if jax.process_count() == 1 or jax.default_backend() != "cpu" or not known:
-        return
-    # JAX has no public names for these.
-    from jax._src import cache_key
-    from jax._src.lib import xla_client  # pyright: ignore[reportPrivateImportUsage]
-
-    alone = xla_client.make_cpu_client(num_devices=jax.local_device_count())
-    fingerprint = xla_client.get_topology_for_devices(alone.devices()).fingerprint()
-
-    def add_fingerprint(content: Any, devices: np.ndarray) -> None:
-        content.update(fingerprint.to_bytes(8, byteorder="big"))
-
-    cache_key._hash_accelerator_config = add_fingerprint
 
 
 def any_process(flag: bool) -> bool:

@@ -39,9 +39,9 @@ def computed(tmp_path, monkeypatch):
     return counts
 
 
-def shown(cells, ends=float("inf")):
+def shown(cells, ends=float("inf"), again=False):
     console = Console(record=True, width=1000)
-    errors = fill.fill(cells, ends, console)
+    errors = fill.fill(cells, ends, console, again=again)
     return errors, console.export_text()
 
 
@@ -67,6 +67,15 @@ def test_missing_seeds_of_a_cell_are_one_run(computed, tmp_path, monkeypatch):
     assert "seed 0 1 2: 0.5" in shown([whole, rest])[1]
     assert len(list(tmp_path.rglob("*.json"))) == 6
     assert fill.together(cells) == []
+
+
+def test_cells_that_are_there_are_run_once_more_if_one_asks(computed, monkeypatch):
+    shown(CELLS[:2])
+    monkeypatch.setattr(results, "read", lambda config: {})
+    assert shown(CELLS[:2])[1] == ""
+    text = shown(CELLS[:2], again=True)[1]
+    assert text.count("seed 0: 0.5000 (1 s), before: 0.5000") == 2
+    assert set(computed.values()) == {2}
 
 
 def test_a_cell_that_another_process_runs_is_no_error(computed):

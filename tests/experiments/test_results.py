@@ -240,6 +240,10 @@ def test_a_run_that_is_stopped_in_its_last_stretch_is_not_run_again(folder, monk
     (result,) = results.compute(config, folder / "last", **given)
     assert result["fingerprint"] == {"loss": [1.0]}
     assert results.read(config, folder / "last") == result
+    # Unless one asks for it: then nothing is taken from the run that has ended.
+    monkeypatch.setattr(results, "execute", execute_and_stop)
+    with pytest.raises(KeyboardInterrupt):
+        results.compute(config, folder / "last", again=True, **given)
 
 
 def test_a_run_of_earlier_code_does_not_pass_for_one_of_this_code(tmp_path, monkeypatch):
