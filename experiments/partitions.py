@@ -302,6 +302,8 @@ def main(
     for method in methods or ALGORITHMS:
         file = out / f"{method}.json"
         if file.exists() and not again:
+            if methods:
+                print(f"{method} has a result, {file}: --again runs it once more")
             continue
         config = replace(configs[first], algorithm=method)
         entries = record(scores(config, data[first], federation), config, groups)

@@ -33,6 +33,8 @@ def run(methods: Positional[tuple[str, ...]] = (), out: Path = ROWS, again: bool
     for name in methods or sorted(ALGORITHMS):
         file = out / f"{name}.json"
         if file.exists() and not again:
+            if methods:
+                print(f"{name} has a row, {file}: --again runs it once more")
             continue
         row = run_row(name)
         check_row(row, name)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments.board import other_tool, page, rows, settings
-from experiments.board.__main__ import PAGE, ROWS
+from experiments.board.__main__ import PAGE, ROWS, run
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import InputError
 from jaxfl.experiment import execute
@@ -131,6 +131,12 @@ def test_from_the_shell_a_wrong_file_is_one_line_and_exit_code_2(tmp_path):
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "row.json is not JSON" in done.stderr
+
+
+def test_a_method_that_has_a_row_is_not_passed_over_in_silence(tmp_path, capsys):
+    (tmp_path / "local.json").write_text("{}")
+    run(("local",), tmp_path)
+    assert "local has a row" in capsys.readouterr().out
 
 
 def test_the_page_names_the_best_rows_of_all_settings_first(clients):

@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from experiments.tables import fill, results, specification
+from experiments.tables.__main__ import main
 from jaxfl.cli.launch import processes
 from jaxfl.core.errors import InputError
 
@@ -76,6 +77,14 @@ def test_cells_that_are_there_are_run_once_more_if_one_asks(computed, monkeypatc
     text = shown(CELLS[:2], again=True)[1]
     assert text.count("seed 0: 0.5000 (1 s), before: 0.5000") == 2
     assert set(computed.values()) == {2}
+
+
+@pytest.mark.parametrize(
+    "options", [{"workers": 2}, {"at_once": True}, {"run": False}, {"check_stale": True}]
+)
+def test_cells_that_are_run_again_are_run_one_by_one(options):
+    with pytest.raises(InputError, match="--again runs the cells one by one"):
+        main(("pfedgraph.table13",), again=True, **options)
 
 
 def test_a_cell_that_another_process_runs_is_no_error(computed):
