@@ -199,5 +199,7 @@ The time of a round is that of the best of three stretches of all rounds. Compil
 run compiles before its first round, with no program kept from earlier runs. The memory is the peak
 of the process, of which Python, JAX and its compiler take some 400 MiB. Files are all files of the
 run's directory but pictures; they are compressed, so that weights that become equal, as pFedGraph's
-do on these data, take little. The exponent is that between the two largest sizes.
+do on these data, take little. The exponent is that between the two largest sizes. `gossip` was
+measured when its graph was a matrix; it has lists of neighbours now, of which
+[Performance](performance.md) has a step of 10,000 clients.
 """
