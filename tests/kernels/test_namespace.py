@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from claims import public_functions
-from jaxtyping import AbstractArray, Int, Key, PyTree
+from jaxtyping import AbstractArray, Bool, Int, Key, PyTree
 
 from jaxfl import kernels
 from jaxfl.core.shapes import Stack
@@ -53,6 +53,8 @@ def example(name, hint, rng):
         if hint.dtype is Key:
             return jax.random.key(0)
         shape = [SIZES.get(axis, 3) for axis in hint.dim_str.split()]
+        if hint.dtype is Bool:
+            return jnp.asarray(rng.random(shape) < 0.8)
         if hint.dtype is Int:
             return jnp.asarray(rng.integers(0, 2, shape), jnp.int32)
         return jnp.asarray(rng.random(shape), jnp.float32)
