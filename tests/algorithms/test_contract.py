@@ -208,6 +208,7 @@ def test_two_processes_give_what_one_gives(tmp_path, every):
         free.bind(("localhost", 0))
         coordinator = f"localhost:{free.getsockname()[1]}"
     program = Path(__file__).parents[1] / "two_processes.py"
+    # They must not use this cache: of its programs process 0 alone would have some, and they hung.
     environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir}
     running = [
         subprocess.Popen(
