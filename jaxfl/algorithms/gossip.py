@@ -71,10 +71,11 @@ def gossip(
     """Each client trains its own model and takes the mean with its neighbours; there is no server.
 
     The weights are those of Metropolis and Hastings, so that the mean of all models stays where it
-    is. The graph "exponential" links clients whose places in a circle differ by 1, 2, 4, ... With
-    "one_peer" a client receives from one other in each round, whose place is 1, 2, 4, ... before
-    its own, in turn (Ying et al., 2021, https://arxiv.org/abs/2110.13363). The clients of a cohort
-    stand in a named graph in the order of their ids, so that each cohort has a whole graph.
+    is (with "one_peer" as long as all clients report). The graph "exponential" links clients whose
+    places in a circle differ by 1, 2, 4, ... With "one_peer" a client receives from one other in
+    each round, whose place is 1, 2, 4, ... before its own, in turn (Ying et al., 2021,
+    https://arxiv.org/abs/2110.13363). The clients of a cohort stand in a named graph in the order
+    of their ids, so that each cohort has a whole graph.
 
     With "hierarchy" clients exchange models through edge servers: client i has the server i mod S,
     which takes the mean of its clients by size, and in each k-th round all servers take the mean by

@@ -9,6 +9,7 @@ from jaxtyping import Array, ArrayLike, Float, Shaped
 from jaxfl.algorithms.steps.composition import compose
 from jaxfl.algorithms.steps.network import copies_of, deliver
 from jaxfl.core import tree
+from jaxfl.core.errors import InputError
 from jaxfl.core.facts import method
 from jaxfl.core.messages import (
     Down,
@@ -27,6 +28,7 @@ from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
 from jaxfl.graphs.links import EdgeLoss, links_of
 from jaxfl.graphs.networks import network_of
+from jaxfl.graphs.pairs import unreached
 from jaxfl.kernels.mixing import mix
 from jaxfl.kernels.network import for_info, for_mixing, share_rows
 from jaxfl.training.batch_statistics import of_statistics
@@ -96,7 +98,9 @@ def push_sum(
       edge_loss: the probability that a message is lost, drawn for each edge and round: a number, or
         the path of a NumPy file (.npy) or an array [C, C] (receiver, sender) with one for each
         edge. The sender hears of it and keeps the share, so that the sum of all x stays where it
-        is.
+        is. Of arrays, the edges below 1 have to leave a path from each client to each other one.
+        With much loss the w of some clients is small, and their steps are as many times too long:
+        choose a lower learning rate.
 
     Raises:
       InputError: the graph has no such name and is no such file, is not strongly connected, or is
@@ -118,6 +122,15 @@ def push_sum(
         clients = train.mask.shape[0]
         network.check(clients)
         links.check(clients)
+        if links.dead is not None:
+            pairs = network.pairs(clients)
+            apart = unreached(pairs[~links.dead[pairs[:, 0], pairs[:, 1]]], clients)
+            if apart is not None:
+                raise InputError(
+                    "edge_loss is 1 on so many edges that no path leads from client "
+                    f"{apart[0]} to client {apart[1]}: expected a path from each client to each "
+                    "other one; choose a probability below 1, or a graph with more edges"
+                )
         total = tree.broadcast(task.problem.init(key), clients)
         return Memory(total, jnp.ones(clients)), ServerState(jnp.zeros((), jnp.int32))
 

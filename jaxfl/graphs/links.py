@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, ArrayLike, Int, Shaped
+from jaxtyping import Array, ArrayLike, Bool, Int, Shaped
 
 from jaxfl.core.errors import InputError, check
 from jaxfl.core.npy import read_npy
@@ -50,6 +50,8 @@ class Links(NamedTuple):
     longest: int
     # C of given arrays; None if all are numbers
     clients: int | None
+    # (receiver, sender) [C, C] whose messages are all lost; None if one probability is for all
+    dead: Bool[np.ndarray, "c c"] | None = None
 
     def check(self, clients: int) -> None:
         """Raises an `InputError` unless given arrays are of that many clients."""
@@ -104,6 +106,7 @@ def links_of(loss: EdgeLoss = 0.0, delay: EdgeDelay = 0, part: EdgePart = 1.0) -
         is_partial=_differs(parts, 1.0),
         longest=int(np.max(delays)),
         clients=sizes[0] if sizes else None,
+        dead=losses >= 1 if isinstance(losses, np.ndarray) and losses.ndim else None,
     )
 
 

@@ -150,6 +150,8 @@ class Network(NamedTuple):
 
     # (ids [M], number of the round) -> who receives from whom
     neighbours: Callable[[Int[Array, "m"], Array], Neighbours]
+    # number of clients -> the pairs of its graphs, when all of them take part
+    pairs: Callable[[int], Pairs]
     # C of a given graph; None for one that a name makes for any number of clients
     clients: int | None
 
@@ -197,7 +199,10 @@ def network_of(graph: str | ArrayLike, degree: int, seed: int, directed: bool) -
             places = jnp.argsort(order)
             return Neighbours(order[senders[places]], there[places])
 
-        return Network(named, None)
+        def all_pairs(nodes: int) -> Pairs:
+            return np.concatenate(networks[graph](nodes, degree, seed))
+
+        return Network(named, all_pairs, None)
     pairs, clients = given_pairs(graph, directed)
     all_senders, filled = (x[0] for x in lists_of([pairs], clients))
 
@@ -209,4 +214,4 @@ def network_of(graph: str | ArrayLike, degree: int, seed: int, directed: bool) -
         there = jnp.asarray(filled)[ids] & (senders >= 0)
         return Neighbours(jnp.where(there, senders, own), there)
 
-    return Network(part, clients)
+    return Network(part, lambda nodes: pairs, clients)

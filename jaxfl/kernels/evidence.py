@@ -9,6 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jaxfl.core.options import checked
 from jaxfl.core.shapes import Stack
+from jaxfl.core.tree import LARGEST_ENTRY
 from jaxfl.kernels.mixing import positive_rows
 from jaxfl.kernels.similarity import gram, scaled, squared_differences
 from jaxfl.kernels.simplex import fill_rows
@@ -53,11 +54,12 @@ def all_for_one_rows(
       [[0.25, 0.75, 0.0], [0.25, 0.75, 0.0], [0.0, 0.0, 1.0]]
     """
     rescaled, power = scaled(grads)
-    unit = power / power.max()
-    products = gram(rescaled) * unit[:, None] * unit[None]
+    products = gram(rescaled)
     own = jnp.diagonal(products)
+    # How much longer g_j is than g_i, so that one long gradient does not make the others vanish.
+    longer = jnp.minimum(power[None] / power[:, None], LARGEST_ENTRY)
     # 1 - |g_i - g_j|^2 / |g_i|^2 = (2 g_i . g_j - g_j . g_j) / g_i . g_i
-    share = (2 * products - own[None]) / jnp.maximum(own, LEAST)[:, None]
+    share = (2 * products * longer - own[None] * longer**2) / jnp.where(own > 0, own, 1.0)[:, None]
     diagonal = jnp.eye(own.size, dtype=bool)
     ratio = jnp.where(diagonal, 1.0, jnp.clip(share, 0.0, 1.0))
     if reported is not None:
@@ -132,7 +134,8 @@ def shrunk_means(
     DerSimonian and Laird, 1986, https://doi.org/10.1016/0197-2456(86)90046-2, from the squared
     distances of the means, Q = sum_i n_i / s (m_i - m)^2, whose expectation is M - 1 for t = 0.
 
-    Finite for scores up to 1e15. All is relative to the largest score.
+    Finite for scores up to 1e15. All is relative to the largest score. Where no client has two
+    examples, nothing tells s from t, and all have the common mean.
 
     Args:
       means: m, of the scores of each client's examples [M, K].
@@ -168,7 +171,7 @@ def shrunk_means(
     distance = jnp.sum(n * (means - common) ** 2, axis=0, keepdims=True) / within
     excess = distance - (jnp.sum(has) - 1)
     between = excess * within / jnp.maximum(total - jnp.sum(n**2) / total, LEAST)
-    between = jnp.maximum(between, 0.0)
+    between = jnp.where(n.max() > 1, jnp.maximum(between, 0.0), 0.0)
     # The common mean, in which clients with many examples count hardly more if t is large.
     weight = n / (between * n + within)
     whole = jnp.sum(weight, axis=0, keepdims=True)

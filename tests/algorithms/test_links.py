@@ -12,6 +12,7 @@ from toys import federation, quadratic, run, trained
 
 import jaxfl
 from jaxfl.algorithms import epidemic, gossip, push_sum
+from jaxfl.algorithms.steps.composition import of_copies
 from jaxfl.cli import main
 from jaxfl.core.edges import SparseRows
 from jaxfl.core.errors import InputError
@@ -279,6 +280,25 @@ def test_conditions_are_those_of_all_clients():
             algorithm.init(jax.random.key(0), DATA.train)
     with pytest.raises(InputError, match="clients have no edges to each other"):
         gossip(quadratic(), graph="hierarchy", edge_loss=0.1)
+
+
+def test_push_sum_refuses_a_network_that_dead_edges_divide():
+    dead = np.zeros((CLIENTS, CLIENTS))
+    dead[1, 0] = 1.0
+    algorithm = push_sum(quadratic(), graph="ring", edge_loss=dead)
+    message = "no path leads from client 0 to client 1: expected a path from each client"
+    with pytest.raises(InputError, match=message):
+        algorithm.init(jax.random.key(0), DATA.train)
+    for graph in ("exponential", "one_peer", np.ones((CLIENTS, CLIENTS))):
+        push_sum(quadratic(), graph=graph, edge_loss=dead).init(jax.random.key(0), DATA.train)
+    push_sum(quadratic(), graph="ring", edge_loss=1.0).init(jax.random.key(0), DATA.train)
+
+
+def test_traffic_that_no_counter_holds_counts_as_the_most():
+    # Float64 as an independent reference.
+    copies = np.array([2, 47, 48, 199, 300, 2**20])
+    found = of_copies(11_200_000, jnp.asarray(copies))
+    assert found.tolist() == [int(min(11_200_000.0 * n, 2.0**29)) for n in copies]
 
 
 def test_conditions_come_from_files(tmp_path):

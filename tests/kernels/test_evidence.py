@@ -137,3 +137,22 @@ def test_a_client_without_examples_has_the_common_mean():
     found = shrunk_means(means, squares, jnp.array([10.0, 10.0, 0.0]))
     np.testing.assert_allclose(found[2], 0.3, atol=1e-6)
     assert shrunk_means(means, squares, jnp.zeros(3)).tolist() == [[0.0]] * 3
+
+
+def test_a_gradient_beyond_all_measure_changes_no_weights_of_the_others():
+    rng = np.random.default_rng(2)
+    grads = rng.normal(size=(5, 20)) * 0.5 + rng.normal(size=20)
+    sizes = jnp.full(5, 10)
+    expected = np.asarray(all_for_one_rows(jnp.asarray(grads[:4]), sizes[:4], None, False))
+    assert ((expected > 0).sum(axis=1) > 1).all()
+    for factor in (1e7, 1e14):
+        grads[4] *= factor
+        found = np.asarray(all_for_one_rows(jnp.asarray(grads), sizes, None, False))
+        np.testing.assert_allclose(found[:4, :4], expected, atol=1e-5)
+        assert (found[:4, 4] == 0).all()
+
+
+def test_where_no_client_has_two_examples_all_have_the_common_mean():
+    means = jnp.array([[0.4], [-0.6], [0.4], [0.4]])
+    found = shrunk_means(means, means**2, jnp.ones(4))
+    np.testing.assert_allclose(found, np.full((4, 1), 0.15), atol=1e-6)

@@ -135,7 +135,7 @@ def info_of(trips: list[Trip], clients: int) -> Info:
     copies_down = 1
     for down, ups, report, _, outcome in trips:
         info = info._replace(
-            down=info.down + whole(count(floats(down, clients)) * copies_down),
+            down=info.down + of_copies(count(floats(down, clients)), copies_down),
             batches=info.batches + report.batches,
             weights=info.weights if report.weights is None else report.weights,
         )
@@ -144,7 +144,7 @@ def info_of(trips: list[Trip], clients: int) -> Info:
         if outcome is None:
             break
         copies_up, copies_down = outcome.copies or (1, 1)
-        sent = whole(sum(count(floats(up, clients)) for up in ups) * copies_up)
+        sent = of_copies(sum(count(floats(up, clients)) for up in ups), copies_up)
         more = outcome.joining
         info = info._replace(
             up=info.up + sent + more.up,
@@ -197,6 +197,24 @@ def whole(floats: int | Array) -> int | Array:
     if isinstance(floats, int) or not jnp.issubdtype(floats.dtype, jnp.floating):
         return floats
     return jnp.round(floats).astype(int)
+
+
+def of_copies(floats: int | Array, copies: int | Array) -> int | Array:
+    """The number of floats of copies of a message, to several peers; `MOST` if they are more.
+
+    Args:
+      floats: of the message.
+      copies: of it, or [M] for each client.
+
+    Example:
+      >>> of_copies(90, jnp.array([2, 1_000_000_000])).tolist()
+      [180, 536870912]
+    """
+    if isinstance(copies, int):
+        return whole(floats * copies)
+    # As floats the product does not overflow.
+    fits = copies.astype(float) * floats <= MOST
+    return jnp.where(fits, whole(floats * jnp.where(fits, copies, 0)), MOST)
 
 
 def upload(task: Task, key: PRNGKey, up: Up, cohort: Cohort) -> Uploads:
