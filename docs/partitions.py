@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from experiments.partitions import PARTITIONS, RESULTS, has_graph, load, picture, ranked
+from experiments.seeds import mean_text
 
 PAGE = Path(__file__).parent / "results" / "partitions.md"
 IMAGES = Path(__file__).parent / "images"
@@ -20,7 +21,7 @@ Found = dict[str, dict[str, Any]]
 
 def cell(accuracies: list[float]) -> str:
     """The mean over seeds, in %, and the standard deviation."""
-    return f"{100 * np.mean(accuracies):.1f} ±{100 * np.std(accuracies):.1f}"
+    return mean_text(100 * np.asarray(accuracies))
 
 
 def lines_of(rows: dict[str, list[str]], heads: list[str]) -> list[str]:

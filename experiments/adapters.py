@@ -33,6 +33,7 @@ from rich.table import Table
 import jaxfl
 from experiments import partial_results
 from experiments.command import command
+from experiments.seeds import mean_text
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import check
 from jaxfl.core.types import Algorithm, Federation, Task
@@ -262,11 +263,10 @@ def rows_of(
         found = [measures(matrix, groups) for one in each for matrix in one["weights"].values()]
         count = np.mean([number for number, _ in found])
         own = "" if groups is None else f"{np.mean([share for _, share in found]):.2f}"
-        spread = f" ± {of_seeds.std(ddof=1):.1f}" if len(of_seeds) > 1 else ""
         lines.append(
             (
                 name,
-                f"{of_seeds.mean():.1f}{spread}",
+                mean_text(of_seeds),
                 f"{np.mean([part.mean() for part in worst]):.1f}",
                 f"{int(each[0]['floats']):,}",
                 f"{count:.1f}",

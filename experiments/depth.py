@@ -19,6 +19,7 @@ import jaxfl
 from experiments import partial_results
 from experiments.adapters import RESULTS, Case, runner
 from experiments.command import command
+from experiments.seeds import mean_text
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.types import Federation
 from jaxfl.experiment.pictures import drawing
@@ -140,13 +141,8 @@ def picture(results: dict[str, dict[str, list[float]]]) -> bytes:
 
 def rows_of(results: dict[str, dict[str, list[float]]]) -> list[tuple[str, ...]]:
     """A row a method, with the mean in % and the deviation over seeds in a column a model."""
-
-    def cell(scores: list[float]) -> str:
-        spread = f" ± {np.std(scores, ddof=1):.1f}" if len(scores) > 1 else ""
-        return f"{np.mean(scores):.1f}{spread}"
-
     methods = list(next(iter(results.values())))
-    return [(name, *(cell(each[name]) for each in results.values())) for name in methods]
+    return [(name, *(mean_text(each[name]) for each in results.values())) for name in methods]
 
 
 def main(

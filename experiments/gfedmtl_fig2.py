@@ -347,7 +347,7 @@ def main(
     """
     began = time.perf_counter()
     console = Console()
-    out.mkdir(parents=True, exist_ok=True)
+    files.make_directory(out)
     grid = np.concatenate([[0.0], np.geomspace(1e-3, 4.0, points - 1)])
     data = {sigma: draw(trials, sigma) for sigma in SIGMAS}
     measurements = {sigma: measure(batch, iterations, grid) for sigma, batch in data.items()}

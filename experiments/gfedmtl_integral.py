@@ -69,6 +69,7 @@ def main(
       trials: draws of the data.
       iterations: rounds of each run.
     """
+    files.make_directory(out)
     curves: dict[tuple[float, str, float], dict[str, np.ndarray]] = {}
     for sigma in figure_2.SIGMAS:
         data = figure_2.draw(trials, sigma)
@@ -91,7 +92,6 @@ def main(
         | {name: float(curve[-1]) for name, curve in result.items()}
         for (sigma, who, tau), result in curves.items()
     ]
-    out.mkdir(parents=True, exist_ok=True)
     files.write_json(
         out / "numbers.json", {"trials": trials, "iterations": iterations, "test_mse_db": records}
     )

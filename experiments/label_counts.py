@@ -50,7 +50,7 @@ def main(
     figure, panels = drawing.canvas(len(counts), width=3.6, height=3.6)
     for panel, (name, matrix) in zip(panels, counts.items(), strict=True):
         draw(panel, name, matrix)
-    out.mkdir(parents=True, exist_ok=True)
+    files.make_directory(out)
     files.write_file(out / "label_counts.png", drawing.png(figure))
     files.write_json(out / "label_counts.json", {k: v.tolist() for k, v in counts.items()})
     table = Table("partition", "labels a client", "examples a client")

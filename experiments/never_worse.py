@@ -27,6 +27,7 @@ import jaxfl
 from experiments import partial_results
 from experiments.command import command
 from experiments.partitions import side_by_side
+from experiments.seeds import mean_text
 from jaxfl.algorithms import fedavg
 from jaxfl.core.messages import Clients
 from jaxfl.core.types import State
@@ -246,11 +247,8 @@ def rows(results: dict[str, Any]) -> list[list[str]]:
         found = accuracies(setting)
         if not {*BASELINES, "safe_graph"} <= found.keys():
             continue
-        cells = [
-            f"{found[m].mean():.1f} ± {found[m].std():.1f}" if m in found else "" for m in COLUMNS
-        ]
-        margin = margins(setting)
-        lines.append([name, *cells, f"{margin.mean():+.1f} ± {margin.std():.1f}"])
+        cells = [mean_text(found[m]) if m in found else "" for m in COLUMNS]
+        lines.append([name, *cells, mean_text(margins(setting), "+.1f")])
     return lines
 
 

@@ -40,5 +40,5 @@ def load(file: Path, options: dict[str, Any]) -> Results:
 def save(file: Path, options: dict[str, Any], results: Results) -> None:
     """Writes the options and the results of a run, and makes the folder if there is none."""
     plain = jax.tree.map(lambda x: np.asarray(x).tolist(), results)
-    file.parent.mkdir(parents=True, exist_ok=True)
+    files.make_directory(file.parent)
     files.write_json(file, {"options": options, "results": plain})

@@ -24,8 +24,9 @@ from rich.table import Table
 
 import jaxfl
 from experiments.command import command
+from experiments.seeds import mean_text
 from jaxfl.algorithms import ALGORITHMS
-from jaxfl.core.errors import check_name
+from jaxfl.core.errors import check, check_name
 from jaxfl.core.types import Dataset, Federation, Pool
 from jaxfl.data import Source
 from jaxfl.experiment import Config, build, gather, resolve
@@ -272,6 +273,10 @@ def main(
     """
     for name in methods:
         check_name("method", name, ALGORITHMS)
+    check(
+        rounds > 0 and rounds % STRETCH == 0,
+        f"--rounds is {rounds}: expected a multiple of {STRETCH}, the rounds between evaluations",
+    )
     base = Config(
         dataset=dataset,
         data_dir=data_dir,
@@ -295,7 +300,7 @@ def main(
     }
     first = next(iter(PARTITIONS))
     out = RESULTS / dataset if out is None else out
-    out.mkdir(parents=True, exist_ok=True)
+    files.make_directory(out)
     first_seed = {name: one[0] for name, one in groups.items()}
     labels = {name: None if one is None else one.tolist() for name, one in first_seed.items()}
     files.write_json(out / GROUPS, labels)
@@ -316,8 +321,8 @@ def main(
     results, true = load(out)
     table = Table("", *PARTITIONS, title=dataset)
     for method in ranked(results):
-        cells = (one["accuracy"] for one in results[method].values())
-        table.add_row(method, *(f"{100 * np.mean(a):.1f} ±{100 * np.std(a):.1f}" for a in cells))
+        cells = (100 * np.asarray(one["accuracy"]) for one in results[method].values())
+        table.add_row(method, *map(mean_text, cells))
     Console().print(table)
     files.write_file(out / "graphs.png", picture(results, true))
 

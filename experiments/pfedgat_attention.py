@@ -69,6 +69,7 @@ def main(
       batch_size: examples in a local step.
       variants: names of `VARIANTS`.
     """
+    files.make_directory(out)
     source = load(dataset, data_dir)
     labels = source.y_train
     count = source.classes // GROUPS
@@ -95,7 +96,6 @@ def main(
         (record,) = records(compile_run(build(resolve(config, source), data)))
         results[name] = measure(record, seeds)
         console.print(f"{name}: weight {results[name]['own'][-1]:.2f} on the own pair")
-    out.mkdir(parents=True, exist_ok=True)
     files.write_file(out / "weights.png", heat_maps(results))
     files.write_file(out / "rounds.png", curves(results))
     rows = [row(name, result) for name, result in results.items()]

@@ -6,7 +6,6 @@ clients.
 """
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from jaxfl.algorithms import ALGORITHMS
 from jaxfl.experiment import Config, build, gather, resolve
 from jaxfl.experiment.pictures import drawing
 from jaxfl.experiment.session.clients import Data
+from jaxfl.experiment.store import files
 from jaxfl.simulation.evaluate import make_evaluate
 from jaxfl.training.upload import upload_through
 from jaxfl.uplink import attack, malicious_clients
@@ -130,6 +130,7 @@ def main(
       methods: names of algorithms.
       out: directory to write.
     """
+    files.make_directory(out)
     setting = Config(
         dataset=dataset,
         data_dir=data_dir,
@@ -145,11 +146,10 @@ def main(
             dataclasses.replace(setting, algorithm=method, clients=10), data
         )
     Console().print(table(results))
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "accuracy.json").write_text(
-        json.dumps({"ratios": RATIOS, "methods": results}, indent=2) + "\n"
+    files.write_json(out / "accuracy.json", {"ratios": RATIOS, "methods": results})
+    files.write_file(
+        out / "poisoning.png", picture(results, f"{dataset}, ten clients with IID data")
     )
-    (out / "poisoning.png").write_bytes(picture(results, f"{dataset}, ten clients with IID data"))
 
 
 if __name__ == "__main__":

@@ -36,9 +36,9 @@ def run(methods: Positional[tuple[str, ...]] = (), out: Path = ROWS, again: bool
             if methods:
                 print(f"{name} has a row, {file}: --again runs it once more")
             continue
+        files.make_directory(out)
         row = run_row(name)
         check_row(row, name)
-        out.mkdir(parents=True, exist_ok=True)
         # On one line: hundreds of numbers would be as many lines.
         files.write_file(file, json.dumps(row) + "\n")
         print(f"written to {file}", flush=True)

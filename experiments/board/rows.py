@@ -15,7 +15,6 @@ jaxfl made.
 """
 
 import json
-import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -204,14 +203,16 @@ def _check_entry(found: Row, clients: Clients, where: str) -> None:
 
 
 def _is_number(found: Any) -> bool:
-    return isinstance(found, int | float) and not isinstance(found, bool) and math.isfinite(found)
+    # Neither NaN nor infinite, nor a whole number that no float can hold.
+    return isinstance(found, int | float) and not isinstance(found, bool) and abs(found) < 1e300
 
 
 def _numbers(found: Any, shape: tuple[int, ...], where: str) -> np.ndarray:
     """An array of finite numbers of a shape."""
     try:
-        array = np.asarray(found, float)
-    except (TypeError, ValueError):
+        array = np.asarray(found)
+        array = array.astype(float) if array.dtype.kind in "iuf" else np.zeros(0)
+    except (TypeError, ValueError, OverflowError):
         array = np.zeros(0)
     check(
         array.shape == shape and bool(np.isfinite(array).all()),

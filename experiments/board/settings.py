@@ -95,7 +95,7 @@ def write_data(setting: str, out: Path) -> list[Path]:
     taken = [path for path in paths if path.exists()]
     names = ", ".join(path.name for path in taken)
     check(not taken, f"{out} has {names} there already: give another --out, or remove them")
-    out.mkdir(parents=True, exist_ok=True)
+    files.make_directory(out)
     for seed, path in enumerate(paths):
         arrays = {
             f"{part}_{name}": np.asarray(array[seed])

@@ -151,6 +151,6 @@ if __name__ == "__main__":
         Console(stderr=True, soft_wrap=True).print(f"tables: {error}", style="red", markup=False)
         sys.exit(2)
     except KeyboardInterrupt as stop:
-        words = "tables: interrupted: call again to go on"
+        words = "tables: interrupted: call again to go on (--again begins with the first cell)"
         Console(stderr=True).print(words, style="red", markup=False)
         sys.exit(exit_code(stop))

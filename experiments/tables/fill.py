@@ -5,6 +5,7 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from rich.console import Console
 
@@ -89,8 +90,7 @@ def has_words(cell: Cell, only: Sequence[str]) -> bool:
 
 def is_there(cell: Cell) -> bool:
     """Whether each seed of a cell has a result that is not stale."""
-    found = [results.read(config) for config in results.singles(cell.config)]
-    return all(result is not None and not result.get("stale", False) for result in found)
+    return all(result is not None and not result.get("stale", False) for result in _stored(cell))
 
 
 def fill(cells: Sequence[Cell], ends: float, console: Console, *, again: bool = False) -> list[str]:
@@ -107,6 +107,9 @@ def fill(cells: Sequence[Cell], ends: float, console: Console, *, again: bool = 
     """
     errors = []
     tried = set()  # places of cells
+    # Cells share runs: what each was, before one of them runs again.
+    before = [_values(cell, _stored(cell)) for cell in cells] if again else []
+    anew: set[Path] = set()  # results that this call has made again
     elsewhere = []
     # Again until none is left, for another process may have ended before its cell was done.
     is_new = True
@@ -117,10 +120,11 @@ def fill(cells: Sequence[Cell], ends: float, console: Console, *, again: bool = 
             if place in tried or (is_there(cell) and not again):
                 continue
             if time.time() > ends:
-                console.print("the time is over: call again to go on")
+                left = "; ".join(map(_name, cells[place:]))
+                words = f"not run again: {left}" if again else "call again to go on"
+                console.print(f"the time is over: {words}", highlight=False)
                 return errors
-            seeds = [config.seed for config in results.singles(cell.config)]
-            name = f"{cell.column.name}, {cell.row.name}, seed {' '.join(map(str, seeds))}"
+            name = _name(cell)
             with results.claim(cell.config) as ours:
                 if not ours:
                     elsewhere.append(name)
@@ -129,19 +133,35 @@ def fill(cells: Sequence[Cell], ends: float, console: Console, *, again: bool = 
                     continue
                 tried.add(place)
                 is_new = True
-                before = _values(cell, map(results.read, results.singles(cell.config)))
+                made = {results.file_of(config) for config in results.singles(cell.config)}
                 try:
-                    each = results.compute(
-                        cell.config, rule=cell.rule, fingerprint=fingerprint, again=again
+                    each = (
+                        [result for result in _stored(cell) if result is not None]
+                        if made <= anew
+                        else results.compute(
+                            cell.config, rule=cell.rule, fingerprint=fingerprint, again=again
+                        )
                     )
                 except InputError as error:
                     errors.append(f"{name}: {error}")
                     continue
+                anew |= made
             text = f"{name}: {_values(cell, each)} ({each[0]['seconds']:.0f} s)"
-            console.print(f"{text}, before: {before}" if again else text, highlight=False)
+            console.print(f"{text}, before: {before[place]}" if again else text, highlight=False)
     if elsewhere:
         console.print(f"other processes run {'; '.join(elsewhere)}", highlight=False)
     return errors
+
+
+def _name(cell: Cell) -> str:
+    """Column, row and seeds of a cell."""
+    seeds = [config.seed for config in results.singles(cell.config)]
+    return f"{cell.column.name}, {cell.row.name}, seed {' '.join(map(str, seeds))}"
+
+
+def _stored(cell: Cell) -> list[Result | None]:
+    """The stored result of each seed of a cell."""
+    return [results.read(config) for config in results.singles(cell.config)]
 
 
 def _values(cell: Cell, found: Iterable[Result | None]) -> str:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from rich.table import Table as Shown
 
+from experiments.seeds import mean_text
 from experiments.tables import results
 from experiments.tables.specification import Column, Row, Table
 
@@ -24,8 +25,9 @@ A cell shows our score and, in brackets, the published one, in % unless a table 
 After a semicolon: the number of a second source. ± is the standard deviation over seeds; without it
 a cell is one seed, or a mean over columns that have different seeds. †: computed by an older
 version; the present code gives another number. Where the authors' code shows how scores were taken,
-they are taken so here (`jaxfl list presets`). A 95 % interval in the text is one over the clients
-of a run: it tells whether the clients agree on a difference, not what another seed would give.
+they are taken so here (`jaxfl list presets`). A 95 % interval in the text is one over seeds where
+the text says so, otherwise over the clients of a run: it tells whether the clients agree on a
+difference, not what another seed would give. A run that stands in several tables counts in each.
 """.strip()
 
 VERDICT = """
@@ -72,9 +74,7 @@ class Entry(NamedTuple):
         """Ours, with the deviation over seeds; "" if there is none."""
         if not self.ours:
             return ""
-        spread = np.std(self.ours, ddof=1) if len(self.ours) > 1 else None
-        deviation = "" if spread is None else f" ± {spread:.{self.digits}f}"
-        return f"{np.mean(self.ours):.{self.digits}f}{deviation}{'†' if self.stale else ''}"
+        return mean_text(self.ours, f".{self.digits}f") + ("†" if self.stale else "")
 
     @property
     def off(self) -> bool:

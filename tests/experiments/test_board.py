@@ -53,6 +53,9 @@ def test_a_sound_row_is_read(clients, tmp_path):
         ({"deployed": [[0.123456] * 10] * 3}, r"expected a share of its \d+ test examples"),
         ({"fine_tuned": [[float("nan")] * 10] * 3}, "fine_tuned: expected finite"),
         ({"fine_tuned": None}, "fine_tuned: expected finite"),
+        ({"fine_tuned": [["0.5"] * 10] * 3}, "fine_tuned: expected finite"),
+        ({"fine_tuned": [[True] * 10] * 3}, "fine_tuned: expected finite"),
+        ({"floats": 10**400}, "floats is 1000"),
         ({"floats": -1}, "floats is -1: expected a number of at least 0"),
         ({"gradients": True}, "gradients is True"),
         ({"group_agreement": 2}, "group_agreement is 2: expected a number from -1 to 1"),
@@ -120,6 +123,8 @@ def test_other_tools_get_the_examples_of_each_client(clients, tmp_path):
         assert arrays["unseen"].sum() == 2
     with pytest.raises(InputError, match="there already"):
         settings.write_data("rotation", tmp_path)
+    with pytest.raises(InputError, match="give another directory with --out"):
+        settings.write_data("rotation", paths[0])
 
 
 @pytest.mark.slow(seconds=10)

@@ -79,6 +79,29 @@ def test_cells_that_are_there_are_run_once_more_if_one_asks(computed, monkeypatc
     assert set(computed.values()) == {2}
 
 
+def test_cells_of_one_run_run_it_once_more_and_tell_what_each_was(computed, monkeypatch):
+    again = Counter()
+
+    def compute(config, **options):
+        again[results.file_of(config).name] += 1
+        stored[results.file_of(config).name] = {"score": 0.75, "seconds": 2.0}
+        return [stored[results.file_of(config).name]]
+
+    stored = {results.file_of(cell.config).name: {"score": 0.25} for cell in CELLS[:1]}
+    monkeypatch.setattr(results, "read", lambda config: stored[results.file_of(config).name])
+    monkeypatch.setattr(results, "compute", compute)
+    monkeypatch.setattr(specification.Cell, "value", lambda cell, result: result["score"])
+    text = shown([CELLS[0], CELLS[0]], again=True)[1]
+    assert text.count("0.7500 (2 s), before: 0.2500") == 2
+    assert set(again.values()) == {1}
+
+
+def test_what_is_not_run_again_for_time_is_named(computed):
+    text = shown(CELLS[:2], ends=0.0, again=True)[1]
+    assert text.startswith("the time is over: not run again: ")
+    assert all(cell.row.name in text for cell in CELLS[:2])
+
+
 @pytest.mark.parametrize(
     "options", [{"workers": 2}, {"at_once": True}, {"run": False}, {"check_stale": True}]
 )

@@ -8,7 +8,8 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.partitions import record, side_by_side
+from experiments.partitions import main, record, side_by_side
+from jaxfl.core.errors import InputError
 from jaxfl.core.types import Pool
 from jaxfl.experiment import Config, gather, resolve
 
@@ -71,3 +72,9 @@ def test_the_page_is_up_to_date():
     spec.loader.exec_module(page)
     text = (DOCS / "results" / "partitions.md").read_text()
     assert page.page(text) == text, "run python docs/partitions.py"
+
+
+@pytest.mark.parametrize("rounds", [-2, 0, 5])
+def test_rounds_that_end_between_two_evaluations_are_refused(rounds, tmp_path):
+    with pytest.raises(InputError, match=rf"--rounds is {rounds}: expected a multiple of 2"):
+        main(("local",), rounds=rounds, out=tmp_path)
