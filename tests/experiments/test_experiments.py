@@ -30,7 +30,7 @@ SLOW = {
 SCRIPTS = [
     pytest.param(file.stem, marks=pytest.mark.slow) if file.stem in SLOW else file.stem
     for file in sorted(FOLDER.glob("*.py"))
-    if file.stem not in {"__init__", "command", "partial_results"}
+    if file.stem not in {"__init__", "command", "partial_results", "seeds"}
 ]
 
 
