@@ -210,12 +210,12 @@ def _is_number(found: Any) -> bool:
 def _numbers(found: Any, shape: tuple[int, ...], where: str) -> np.ndarray:
     """An array of finite numbers of a shape."""
     try:
-        array = np.asarray(found)
-        array = array.astype(float) if array.dtype.kind in "iuf" else np.zeros(0)
-    except (TypeError, ValueError, OverflowError):
-        array = np.zeros(0)
+        array = np.asarray(found, dtype=object)
+    except ValueError:
+        # Lists of unequal lengths.
+        array = np.zeros(0, dtype=object)
     check(
-        array.shape == shape and bool(np.isfinite(array).all()),
+        array.shape == shape and all(_is_number(one) for one in array.flat),
         f"{where}: expected finite numbers [{', '.join(map(str, shape))}]",
     )
-    return array
+    return array.astype(float)

@@ -241,7 +241,7 @@ def show_protocol(
         clients = read_arrays(out / "clients.npz")
         stored = scoring.scores(clients, protocol.rule, stage)
         scores = [alone_value(metrics, score) for score in stored]
-        spread = f" ± {np.std(scores, ddof=1):.4f}" if len(scores) > 1 else ""
+        spread = f" ±{np.std(scores, ddof=1):.4f}" if len(scores) > 1 else ""
         table.add_row(Text(label), f"{np.mean(scores):.4f}{spread}")
     console.print(table)
 
