@@ -69,7 +69,8 @@ def made_up(tmp_path, monkeypatch):
 
     def execute(config, run, *_):
         executed[config.label] += 1
-        (run / "config.json").write_text(to_json(config))
+        # Whole at once, as a run writes it: other workers read it.
+        files.write_file(run / "config.json", to_json(config))
         time.sleep(0.01)
         (run / "summary.json").touch()
 
