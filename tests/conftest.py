@@ -1,7 +1,9 @@
+import gc
 import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import jax
 import jaxtyping
@@ -50,6 +52,7 @@ def compile_once(tmp_path_factory):
 
 # How many parameters of a test marked `long` there are for one that is quick.
 EVERY = 64
+MAPS = 20_000  # pieces of memory, of which a test file takes some thousands at most
 LONGEST = 1000  # characters of the name of a test
 EMPTY_PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -101,24 +104,20 @@ def pytest_collection_modifyitems(config, items):
     """Marks, groups, and leaves out the slow tests of other shares.
 
     A test marked `long` is quick for one in `EVERY` of its parameters, or one in `every` of the
-    marker, others for the next such test, and slow for the rest. All tests of an algorithm run in
-    one process: what one of them compiled, the others need not compile again. So do the tests of a
-    file that share what a fixture of the file makes.
+    marker, others for the next such test, and slow for the rest; of one marked `sample` the rest
+    does not run at all. All tests of an algorithm run in one process: what one of them compiled,
+    the others need not compile again. So do the tests of a file that share what a fixture of the
+    file makes.
     """
     for item in items:
         if len(item.nodeid) > LONGEST:
             raise pytest.UsageError(
                 f"{item.nodeid[:80]}... has a name of {len(item.nodeid)} characters: give ids"
             )
-    cases = {}
-    for item in items:
-        if item.get_closest_marker("long"):
-            cases.setdefault((item.path, item.originalname), []).append(item)
-    for offset, test in enumerate(sorted(cases)):
-        for number, item in enumerate(sorted(cases[test], key=lambda item: item.name)):
-            every = item.get_closest_marker("long").kwargs.get("every", EVERY)
-            if (number + offset) % every:
-                item.add_marker(pytest.mark.slow)
+    left_out = {*_others(items, "sample")}
+    items[:] = [item for item in items if item not in left_out]
+    for item in _others(items, "long"):
+        item.add_marker(pytest.mark.slow)
     for item in items:
         if item.get_closest_marker("xdist_group"):
             continue
@@ -136,6 +135,18 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if item not in others]
 
 
+def _others(items, marker):
+    """Of each test with the marker all items but one in `every`, others for the next such test."""
+    cases = {}
+    for item in items:
+        if item.get_closest_marker(marker):
+            cases.setdefault((item.path, item.originalname), []).append(item)
+    for offset, test in enumerate(sorted(cases)):
+        for number, item in enumerate(sorted(cases[test], key=lambda item: item.name)):
+            if (number + offset) % item.get_closest_marker(marker).kwargs.get("every", EVERY):
+                yield item
+
+
 def _shares_a_fixture(item):
     """Whether the test takes a fixture that is made once for its file."""
     definitions = item._fixtureinfo.name2fixturedefs.values()
@@ -147,8 +158,15 @@ def _algorithm(item):
     return item.callspec.params["factory"] if "factory" in item.fixturenames else ""
 
 
+def pytest_collection_finish():
+    """What is imported by now stays: the collector of garbage need not look at it again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+
+
 def pytest_runtest_teardown(item, nextitem):
-    """Frees compiled programs that no later test uses.
+    """Frees compiled programs before they are too many.
 
     A process on Linux may map 65,530 pieces of memory, and a program takes dozens.
     """
@@ -156,5 +174,8 @@ def pytest_runtest_teardown(item, nextitem):
     def programs(of):
         return _algorithm(of) or of.module
 
-    if nextitem is None or programs(item) != programs(nextitem):
+    maps = Path("/proc/self/maps")
+    if nextitem is None or programs(item) == programs(nextitem):
+        return
+    if not maps.exists() or len(maps.read_bytes().splitlines()) > MAPS:
         jax.clear_caches()

@@ -39,6 +39,7 @@ def python(*lines):
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_importing_jaxfl_loads_no_library_of_the_command_line_or_of_pictures():
     """No more of them than the libraries that jaxfl needs load themselves."""
     loaded = python(
@@ -65,6 +66,7 @@ def test_importing_jaxfl_works_where_these_libraries_cannot_be_imported():
     assert loaded == [str(ROOT / "jaxfl" / "__init__.py")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", ["scipy.stats", "matplotlib"])
 def test_the_command_line_starts_without_the_slowest_libraries(library):
     lines = (

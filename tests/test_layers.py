@@ -35,6 +35,7 @@ def test_the_top_of_the_package_has_the_rooms_of_the_table_and_nothing_else():
     assert names == {*ROOMS, "__init__.py", "__main__.py", "py.typed"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_room_imports_only_rooms_that_it_may(room):
     for module, file in MODULES.items():
@@ -80,6 +81,7 @@ def test_kernels_import_only_numerical_libraries():
             assert roots <= {*numerical, "jaxfl"}, module
 
 
+@pytest.mark.slow
 def test_no_import_circle():
     graph = {name: imports(file, MODULES) & set(MODULES) for name, file in MODULES.items()}
     done, path = set(), []

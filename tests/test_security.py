@@ -7,6 +7,7 @@ are written in three places: a directory given with `--out`, the data folder (`N
 """
 
 import ast
+import functools
 import json
 import os
 import re
@@ -30,10 +31,6 @@ from jaxfl.experiment.store.finished import load_finished
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = Path(jaxfl.__file__).parent
-SOURCES = {
-    str(file.relative_to(PACKAGE)): ast.parse(file.read_text())
-    for file in sorted(PACKAGE.rglob("*.py"))
-}
 # Calls that are unsafe whoever owns them. A linter does not know the type of the owner.
 METHODS = {"unsafe_load", "load_module", "to_pickle", "read_pickle", "extractall"}
 # Ruff finds `eval` and `exec`, and these two only as `builtins.compile` and `builtins.__import__`.
@@ -75,6 +72,13 @@ WRITING |= {
 }
 # These calls write to memory, and `files.write_file` then writes the bytes.
 IN_MEMORY = {"experiment/pictures/drawing.py": ["first.save", "figure.savefig"]}
+
+
+@functools.cache
+def sources():
+    """The program of each module of the package."""
+    files = sorted(PACKAGE.rglob("*.py"))
+    return {str(file.relative_to(PACKAGE)): ast.parse(file.read_text()) for file in files}
 
 
 def calls(tree):
@@ -134,9 +138,9 @@ def written(tree):
     return found
 
 
-@pytest.mark.parametrize("module", SOURCES)
-def test_nothing_is_unpickled_or_run_in_a_way_that_ruff_does_not_see(module):
-    assert unsafe(SOURCES[module]) == []
+def test_nothing_is_unpickled_or_run_in_a_way_that_ruff_does_not_see():
+    found = {module: unsafe(tree) for module, tree in sources().items()}
+    assert {module: names for module, names in found.items() if names} == {}
 
 
 @pytest.mark.parametrize(
@@ -223,18 +227,18 @@ def test_no_rule_about_unsafe_code_is_switched_off():
     assert comment.search("x  # noqa")
     assert comment.search("x  # noqa: E501, S301")
     assert not comment.search("x  # noqa: E731")
-    for module in SOURCES:
+    for module in sources():
         assert not comment.search((PACKAGE / module).read_text()), module
 
 
-@pytest.mark.parametrize("module", sorted(set(SOURCES) - WRITERS))
-def test_few_modules_write_files(module):
-    assert written(SOURCES[module]) == IN_MEMORY.get(module, [])
+def test_few_modules_write_files():
+    found = {module: written(tree) for module, tree in sources().items() if module not in WRITERS}
+    assert {module: names for module, names in found.items() if names} == IN_MEMORY
 
 
 def test_the_reading_of_the_source_finds_what_writes():
     for module in WRITERS:
-        assert written(SOURCES[module])
+        assert written(sources()[module])
     for text in (
         "open(f, 'w')",
         "file.open('ab')",
@@ -319,7 +323,7 @@ def test_a_slash_in_a_name_is_a_hyphen_in_its_file(inside, capsys):
     assert "mine" in list_data_sets("data")
 
 
-@pytest.mark.long(every=5)
+@pytest.mark.long
 @pytest.mark.parametrize("name", PATHS, ids=repr)
 def test_no_other_name_is_a_path(name, inside, capsys):
     before = files(inside)

@@ -1,5 +1,7 @@
 """Rules for clients that lie, diverge, or whose examples are few."""
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -8,7 +10,7 @@ import numpy as np
 
 from jaxfl.core import tree
 from jaxfl.core.facts import facts_of
-from jaxfl.core.types import AlgorithmFactory, Cohort, Dataset, Params
+from jaxfl.core.types import AlgorithmFactory, Cohort, Dataset, Info, Params, State
 from jaxfl.simulation.rounds import cohort_round
 from jaxfl.testing.compare import all_finite, differ, equal, require
 from jaxfl.testing.federations import C, opposite_groups, uneven
@@ -25,18 +27,46 @@ from jaxfl.testing.runs import (
 )
 from jaxfl.testing.tasks import shallow
 
+LIAR = 2
+
+
+@functools.cache
+def round_with_liar(factory: AlgorithmFactory) -> Callable:
+    """A round in which one client sends `scale` times its model plus `number`, as one program.
+
+    Returns:
+      (key, state, cohort, scale, number) -> (state, info), compiled.
+    """
+
+    def advance(key: Any, state: State, cohort: Cohort, scale: Any, number: Any) -> Any:
+        def lie(key: Any, before: Params, after: Params, ids: Any) -> Params:
+            told = jax.tree.map(lambda x: (x * scale + number).astype(x.dtype), after)
+            return tree.choose(ids == LIAR, told, after)
+
+        return cohort_round(factory(shallow(uplink=lie)), key, state, cohort)
+
+    return jax.jit(advance)
+
+
+def first_state(factory: AlgorithmFactory) -> State:
+    """The state of `uneven` before the first round."""
+    return jit(made(factory, shallow).init)(init_key(), uneven().train)
+
 
 def check_lie(factory: AlgorithmFactory) -> None:
     """One lie is felt wherever clients mix, and leaves everything finite."""
+    cohort = cohort_of(uneven(), np.arange(C))
 
-    def lie(key: Any, before: Params, after: Params, ids: Any) -> Params:
-        return jax.tree.map(
-            lambda x: jnp.where((ids == 2).reshape(-1, *[1] * (x.ndim - 1)), -100 * x, x), after
-        )
+    def two_rounds(scale: float) -> tuple[State, Info]:
+        state, infos = first_state(factory), []
+        for number in range(2):
+            key = jax.random.key(number)
+            state, info = round_with_liar(factory)(key, state, cohort, scale, 0.0)
+            infos.append(info)
+        return state, jax.tree.map(lambda *x: np.stack(x), *infos)
 
-    data = uneven()
-    state, info, _ = run(made(factory, shallow), data, 2)
-    misled, told, _ = run(factory(shallow(uplink=lie)), data, 2)
+    state, info = two_rounds(1.0)
+    misled, told = two_rounds(-100.0)
     others = None if info.weights is None else between(info.weights)
     sends = facts_of(factory).sends != ""
     if not sends or (others is not None and not others.any()):
@@ -45,7 +75,7 @@ def check_lie(factory: AlgorithmFactory) -> None:
             "a lying upload changes the state, and the weights or @method(sends=...) say that "
             "nobody learns from uploads",
         )
-    elif others is None or others[:, :, 2].max() > 1e-3:  # a robust rule may not choose it
+    elif others is None or others[:, :, LIAR].max() > 1e-3:  # a robust rule may not choose it
         require(
             differ(state, misled),
             "a lying upload changes nothing, and the weights say that others learn from it: what "
@@ -94,24 +124,13 @@ def check_overflow(factory: AlgorithmFactory) -> None:
 
     One client cannot keep the others from learning by finite numbers, whatever their size.
     """
-    data, huge, others = uneven(), 2, np.delete(np.arange(C), 2)
-    cohort = cohort_of(data, np.arange(C))
-
-    def round_with(cohort: Cohort, number: Any) -> Any:
-        def spoil(key: Any, before: Params, after: Params, ids: Any) -> Params:
-            rows = tree.choose(ids == huge, jax.tree.map(lambda x: x * 0 + number, after), after)
-            return jax.tree.map(lambda x, y: x.astype(y.dtype), rows, after)
-
-        algorithm = factory(shallow(uplink=spoil))
-        state = algorithm.init(init_key(), cohort.train)
-        return cohort_round(algorithm, jax.random.key(3), state, cohort)
-
-    outcome = jit(round_with)
-    state, info = outcome(cohort, jnp.nan)
+    others = np.delete(np.arange(C), LIAR)
+    given = (jax.random.key(3), first_state(factory), cohort_of(uneven(), np.arange(C)), 0.0)
+    state, info = round_with_liar(factory)(*given, jnp.nan)
     require(info.reported[others].all(), "a NaN in one upload keeps others from being heard")
     for number in (3e38, -1e20, 2e15):
         words = f"an upload of {number:g} is not left out as NaN is:"
-        equal(outcome(cohort, number), (state, info), words)
+        equal(round_with_liar(factory)(*given, number), (state, info), words)
 
 
 def check_silence(factory: AlgorithmFactory) -> None:

@@ -15,12 +15,22 @@ from jaxfl.core.edges import Edges
 from jaxfl.core.errors import InputError
 from jaxfl.core.facts import facts_of
 from jaxfl.core.streams import Stream
-from jaxfl.core.types import AlgorithmFactory, Cohort, Info, Params, State, take_offer
+from jaxfl.core.types import (
+    AlgorithmFactory,
+    Cohort,
+    Fit,
+    Info,
+    Objective,
+    Params,
+    PRNGKey,
+    State,
+    take_offer,
+)
+from jaxfl.experiment.privacy.dataflow import follow, mark
 from jaxfl.testing.compare import require
 from jaxfl.testing.federations import C, opposite_groups, uneven
 from jaxfl.testing.lineage import lineages
 from jaxfl.testing.runs import cohort_of, made
-from jaxfl.testing.starts import starts_from_server
 from jaxfl.testing.tasks import shallow
 from jaxfl.testing.variants import variants
 from jaxfl.uplink.attacks import attack
@@ -41,6 +51,10 @@ class Traced(NamedTuple):
     limits: bool
     # of each upload, whether the method says to it which clients' uploads are lost
     losses: list[bool]
+    # whether local training begins from the server's state, or is drawn to it
+    starts: bool
+    # the shapes of the examples that were augmented
+    examples: set[tuple[int, ...]]
 
 
 @functools.cache
@@ -58,14 +72,33 @@ def traced(factory: AlgorithmFactory, **hyper: Any) -> Traced:
         limited.append(weights)
         return Edges(weights, weights)
 
-    plain = shallow(uplink=attack("gauss", np.ones(C, bool)))
+    examples = set()
+
+    def augment(key: Any, x: Any) -> Any:
+        examples.add(x.shape[1:])
+        return x
+
+    plain = shallow(uplink=attack("gauss", np.ones(C, bool)), augment=augment)
     losses = []
 
     def upload(key: Any, before: Params, after: Params, ids: Any, lost: Any = None) -> Any:
         losses.append(lost is not None)
         return plain.upload(key, before, after, ids, lost)
 
-    task = plain._replace(accept=accept, keep_edges=keep_edges, upload=upload)
+    def trainer(objective: Objective, **differing: Any) -> Fit:
+        fit = plain.trainer(objective, **differing)
+
+        def marked(key: PRNGKey, params: Params, anchor: PyTree, cohort: Cohort) -> Any:
+            given = (key, params, anchor, cohort)
+            program, shapes = jax.make_jaxpr(fit, return_shape=True)(*given)
+            # An objective may use arrays of the round that are not in its anchor.
+            mark("fit", (params, anchor, program.consts), ())
+            results = jax.core.eval_jaxpr(program.jaxpr, program.consts, *jax.tree.leaves(given))
+            return jax.tree.unflatten(jax.tree.structure(shapes), results)
+
+        return marked
+
+    task = plain._replace(accept=accept, keep_edges=keep_edges, upload=upload, trainer=trainer)
     algorithm = factory(task, **hyper)
     data = uneven()
     key = jax.random.key(0)
@@ -74,7 +107,24 @@ def traced(factory: AlgorithmFactory, **hyper: Any) -> Traced:
     cohort = cohort_of(data, np.arange(C))._replace(lost=jnp.zeros(C, bool))
     step, (after, info) = jax.make_jaxpr(algorithm.round, return_shape=True)(key, state, cohort)
     models = jax.eval_shape(algorithm.models, state, cohort)
-    return Traced(init, step, state, after, info, models, bool(asked), bool(limited), losses)
+    if algorithm.warn_of_sizes is not None:
+        algorithm.warn_of_sizes(np.array([30, 40]))
+    before = len(jax.tree.leaves((key, state.clients)))
+    own = range(before, before + len(jax.tree.leaves(state.server)))
+    inputs = [place in own for place in range(len(step.jaxpr.invars))]
+    return Traced(
+        init=init,
+        round=step,
+        state=state,
+        after=after,
+        info=info,
+        deployed=models,
+        offers=bool(asked),
+        limits=bool(limited),
+        losses=losses,
+        starts=follow(step.jaxpr, inputs).learned,
+        examples=examples,
+    )
 
 
 def check_shapes(factory: AlgorithmFactory) -> None:
@@ -117,20 +167,9 @@ def _form(leaf: Any) -> str:
 
 def check_augmentation(factory: AlgorithmFactory) -> None:
     """Inputs are augmented as they are given: whatever is computed, never of another shape."""
-    seen = set()
-
-    def augment(key: Any, x: Any) -> Any:
-        seen.add(x.shape[1:])
-        return x
-
-    algorithm = made(factory, augment=augment)
-    key, data = jax.random.key(0), uneven()
-    state = jax.eval_shape(algorithm.init, key, data.train)
-    jax.eval_shape(algorithm.round, key, state, cohort_of(data, np.arange(C)))
-    if algorithm.warn_of_sizes is not None:
-        algorithm.warn_of_sizes(np.array([30, 40]))
-    given = data.train.x.shape[2:]
-    require(seen == {given}, f"examples of the shapes {seen} are augmented: expected {given} alone")
+    given = {uneven().train.x.shape[2:]}
+    seen = traced(factory).examples
+    require(seen == given, f"examples of the shapes {seen} are augmented: expected {given} alone")
 
 
 def check_offers(factory: AlgorithmFactory) -> None:
@@ -144,9 +183,14 @@ def check_top_edges(factory: AlgorithmFactory) -> None:
 
 
 def check_start(factory: AlgorithmFactory) -> None:
-    """A method says whether local training starts from the server's state."""
-    starts = starts_from_server(factory, shallow(), {}, uneven())
-    _fact("starts_from_server", starts, factory, "trains from the server's state")
+    """A method says whether local training starts from the server's state, or is drawn to it.
+
+    If not, clients train from what they have kept since they last took part. An answer of False can
+    be relied on in a method that calls `Task.trainer`. Of mixtures that a round makes of other
+    clients' states before training it says nothing: the method states them,
+    `mixes_before_training`.
+    """
+    _fact("starts_from_server", traced(factory).starts, factory, "trains from the server's state")
 
 
 def _fact(name: str, found: bool, factory: AlgorithmFactory, what: str) -> None:
@@ -170,7 +214,7 @@ def check_variants(factory: AlgorithmFactory) -> None:
             found.limits == facts.takes_top_edges, f"takes_top_edges does not hold with {hyper}"
         )
         require(
-            facts.starts_from_server or not starts_from_server(factory, shallow(), hyper, uneven()),
+            facts.starts_from_server or not found.starts,
             f"starts_from_server=False does not hold with {hyper}",
         )
 

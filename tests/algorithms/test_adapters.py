@@ -47,6 +47,7 @@ def adapter(models):
     return models["lora"]["Dense_0"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "pattern"), [(fedper, "/b$"), (lg_fedavg, "^(?!.*/b$)")])
 def test_a_is_shared_and_b_stays_with_the_client(task, data, trained, method, pattern):
     """FedSA (Guo et al., 2025): A and B are trained, A alone is sent and averaged."""
@@ -62,6 +63,7 @@ def test_a_is_shared_and_b_stays_with_the_client(task, data, trained, method, pa
     assert info.up.tolist() == [[8 * RANK + 32 * 2 + 2] * 4] == info.down.tolist()
 
 
+@pytest.mark.slow
 def test_the_head_may_stay_beside_b(task, data):
     _, info, _ = run(fedper(task, head="/b$|Dense_3"), data, 1)
     assert info.up.tolist() == [[8 * RANK] * 4]
@@ -86,6 +88,7 @@ def test_the_mean_of_products_is_cut_to_the_rank(task, data, trained):
     np.testing.assert_allclose(info.weights[0], np.tile(WEIGHTS, (4, 1)), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_where_b_alone_is_trained_both_means_are_one(data):
     module = jaxfl.lora(jaxfl.models.mlp(2), RANK, "Dense_0")
     weights = jaxfl.classification(module, np.zeros(8)).problem.init(jax.random.key(3))

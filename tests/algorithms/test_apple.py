@@ -83,6 +83,7 @@ def test_rounds_follow_the_steps_of_numpy(schedule):
     assert np.abs(p - p0).max() > 0.05
 
 
+@pytest.mark.slow
 def test_the_first_round_is_local_training():
     data = opposite_groups(clients=4, sizes=[40, 25, 31, 40])
     state, info, _ = run(apple(shallow(), rate=0.1), data, 1, participation=full(4))
@@ -107,6 +108,7 @@ def test_the_regulariser_holds_the_weights_until_it_ends():
     )
 
 
+@pytest.mark.slow
 def test_clients_of_the_other_group_lose_their_weight():
     data = opposite_groups(clients=6)
     state, info, _ = run(apple(shallow(), rate=0.1), data, 10)

@@ -5,6 +5,7 @@ import itertools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from toys import deployed, linear, opposite_groups, run
 
 from jaxfl.algorithms import cfl
@@ -49,6 +50,7 @@ def test_new_clusters_get_the_next_free_numbers():
     assert (after.tolist(), parent.tolist(), int(count)) == ([0, 3, 1, 1, 2, 2], [0, 1, 2, 0], 4)
 
 
+@pytest.mark.slow
 def test_two_opposite_groups_are_split_once_and_averaged_apart():
     """Before the split all clients get one mean; afterwards each group has a mean of its own."""
     algorithm = cfl(linear(steps=20), eps1=0.3, eps2=0.5)
@@ -66,6 +68,7 @@ def test_two_opposite_groups_are_split_once_and_averaged_apart():
     assert float(models[0] @ models[1]) < 0
 
 
+@pytest.mark.slow
 def test_a_client_that_has_not_reported_does_not_leave_its_cluster():
     """Six similar clients in a cluster that always splits; one client's update is zero."""
     data = jax.tree.map(lambda x: x[::2], opposite_groups(clients=12))

@@ -42,6 +42,7 @@ def test_rounds_with_dissimilar_peers_equal_numpy():
     assert info.up[1].tolist() == (3 * (np.count_nonzero(weights, axis=0) - 1)).tolist()
 
 
+@pytest.mark.slow
 def test_a_client_takes_the_mean_of_its_own_and_what_others_drew_it_for():
     algorithm = epidemic(quadratic(), peers="random", degree=2)
     state, models = first_models(algorithm)
@@ -57,6 +58,7 @@ def test_a_client_takes_the_mean_of_its_own_and_what_others_drew_it_for():
     assert info.up.tolist() == [[6.0] * CLIENTS] * 2
 
 
+@pytest.mark.slow
 def test_receivers_are_drawn_uniformly_among_those_that_are_there():
     reported = np.array([True, True, True, False, True, True])
     keys = jax.random.split(jax.random.key(1), 2000)
@@ -72,6 +74,7 @@ def test_receivers_are_drawn_uniformly_among_those_that_are_there():
     assert (np.asarray(edges).sum(axis=1)[:, reported] == 2).all()
 
 
+@pytest.mark.slow
 def test_a_circle_is_one_and_its_order_is_random():
     """Whoever follows the senders, one by one, meets everybody that is there before coming home."""
     reported = np.array([True, True, True, False, True, True])
@@ -91,6 +94,7 @@ def test_a_circle_is_one_and_its_order_is_random():
     assert len(orders) > 15  # of 24
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("degree", [3, 9])
 def test_more_peers_than_there_are_others_are_all_of_them(degree):
     everybody = 1 - np.eye(4)

@@ -70,6 +70,7 @@ def assert_layers(found, expected):
         np.testing.assert_allclose(one, other, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_rounds_of_fedbabu_train_the_body_alone():
     algorithm = fedbabu(TASK)
     state = algorithm.init(jax.random.key(0), DATA.train)
@@ -125,6 +126,7 @@ def test_rounds_of_feddbe_equal_numpy():
     np.testing.assert_allclose(algorithm.apply(served, jnp.asarray(X[1])), logits, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("predict", ["head", "prototypes"])
 def test_rounds_of_fedproto_equal_numpy(predict):
     lam = 0.7
@@ -176,6 +178,7 @@ def statistics(model, x, y):
     return h.ravel(), spread / len(y)
 
 
+@pytest.mark.slow
 def test_rounds_of_fedpac_equal_numpy():
     lam = 0.7
     algorithm = fedpac(TASK, lam=lam)

@@ -33,6 +33,7 @@ def attention(updates, own, sharpness):
     return rows
 
 
+@pytest.mark.slow
 def test_a_round_mixes_each_layer_by_attention_and_steps_on_its_scalars():
     eta = 0.5
     algorithm = fedaghn(shallow(), own=1.0, sharpness=2.0, eta=eta)
@@ -71,6 +72,7 @@ def test_a_round_mixes_each_layer_by_attention_and_steps_on_its_scalars():
     equal(served, after.clients.record.received)
 
 
+@pytest.mark.slow
 def test_clients_that_keep_their_own_models_train_alone():
     """A weight of the client's own that leaves the others next to none."""
     alone = fedaghn(shallow(), own=1e7, eta=0.0)

@@ -1,5 +1,6 @@
 import jax
 import numpy as np
+import pytest
 from toys import close, deployed, linear, opposite_groups, run
 
 from jaxfl.algorithms import fedavg, fedavg_ft, local
@@ -25,6 +26,7 @@ def test_fedavg_is_the_mean_of_local_models_by_size():
     )
 
 
+@pytest.mark.slow
 def test_a_client_that_diverged_is_left_out_of_the_mean():
     data = opposite_groups(sizes=SIZES)
     task = linear()
@@ -50,6 +52,7 @@ def test_a_client_that_diverged_is_left_out_of_the_mean():
     )
 
 
+@pytest.mark.slow
 def test_fine_tuned_fedavg_has_the_same_global_model_and_deploys_the_trained_models():
     data = opposite_groups(sizes=SIZES)
     task = linear()
@@ -62,6 +65,7 @@ def test_fine_tuned_fedavg_has_the_same_global_model_and_deploys_the_trained_mod
     close(deployed(fedavg_ft(task), tuned, 6), trained.clients.memory)
 
 
+@pytest.mark.slow
 def test_fedavg_fails_on_opposite_groups():
     data = opposite_groups()
     task = linear(steps=20)

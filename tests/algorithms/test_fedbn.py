@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from flax import linen as nn
 from toys import close, deployed, opposite_groups, run, shallow
 
@@ -23,6 +24,7 @@ class Normal(nn.Module):
         return nn.Dense(2)(nn.relu(nn.LayerNorm()(nn.Dense(4)(x))))
 
 
+@pytest.mark.slow
 def test_normalisation_layers_stay_local_and_the_other_layers_are_the_mean():
     data = opposite_groups(sizes=SIZES)
     task = jaxfl.classification(

@@ -80,7 +80,7 @@ def paper_server(
     return np.array(own), mean, np.array(own_weights), far
 
 
-@pytest.mark.long(every=4)
+@pytest.mark.long
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
 def test_rounds_equal_numpy_written_from_the_paper(options):
     data = opposite_groups(clients=CLIENTS, sizes=SIZES)
@@ -180,6 +180,7 @@ def test_rounds_with_nodes_that_keep_their_identity_equal_numpy(options):
     )
 
 
+@pytest.mark.slow
 def test_a_node_without_members_keeps_its_model_for_those_who_return():
     """Three nodes, two clients a round: round 1 has client 0 again and a new one, and not client 1.
 
@@ -200,6 +201,7 @@ def test_a_node_without_members_keeps_its_model_for_those_who_return():
     assert np.abs(np.subtract(*found["round"])).max() > 0.05
 
 
+@pytest.mark.slow
 def test_each_client_takes_the_node_or_the_mean_by_its_training_loss():
     data = opposite_groups(clients=CLIENTS, sizes=SIZES)
     kept, chosen = (variant(clusters=2, hops=0, identity=name) for name in ("kept", "chosen"))
@@ -246,6 +248,7 @@ def test_a_node_for_each_client_stands_also_for_clients_with_equal_models():
     )
 
 
+@pytest.mark.slow
 def test_a_measure_of_ones_own_makes_edges_between_the_nodes_that_have_members():
     """Seven nodes of six clients: the zeros in the place of the seventh have no edge."""
 
@@ -274,6 +277,7 @@ def test_the_first_round_starts_from_the_initial_model():
     )
 
 
+@pytest.mark.slow
 def test_the_state_is_two_integers_for_each_client_and_k_models_of_the_server():
     algorithm = fedcedar(linear(), clusters=4)
     data = opposite_groups(clients=6)
@@ -286,6 +290,7 @@ def test_the_state_is_two_integers_for_each_client_and_k_models_of_the_server():
     assert int(state.server.round) == 2
 
 
+@pytest.mark.slow
 def test_two_opposite_groups_are_the_two_clusters():
     state, info, _ = run(fedcedar(linear(steps=20), clusters=2, hops=0), opposite_groups(), 2)
     assert state.clients.record.cluster.tolist() == [0, 1, 0, 1, 0, 1]
@@ -295,6 +300,7 @@ def test_two_opposite_groups_are_the_two_clusters():
     assert info.metrics["contraction"].tolist() == [1, 1]
 
 
+@pytest.mark.slow
 def test_near_a_common_start_models_are_similar_and_updates_are_not():
     """Therefore one propagation makes all models nearly equal, unless updates are compared."""
     data = opposite_groups(clients=CLIENTS, sizes=SIZES)

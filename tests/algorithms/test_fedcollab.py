@@ -92,6 +92,7 @@ def test_discriminators_equal_numpy():
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_divergence_of_gaussians_is_their_total_variation():
     """2 Phi(m / 2) - 1 for means that are m apart."""
     rng = np.random.default_rng(1)
@@ -106,6 +107,7 @@ def test_the_divergence_of_gaussians_is_their_total_variation():
     np.testing.assert_array_equal(found, found.T)
 
 
+@pytest.mark.slow
 def test_clients_that_differ_in_labels_alone_are_apart():
     matrix = estimate(opposite_groups(clients=4, examples=200).train)
     same = np.add.outer(np.arange(4), np.arange(4)) % 2 == 0
@@ -122,6 +124,7 @@ def test_rows_read_by_number_and_padding_give_the_same_estimate():
     np.testing.assert_allclose(estimate(padded.train), whole, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_ids_are_counted_and_other_targets_are_numbers():
     """Clients 0 and 2 use the words 0 to 9, the others 300 to 309; targets of client 3 are high."""
     rng = np.random.default_rng(1)
@@ -135,6 +138,7 @@ def test_ids_are_counted_and_other_targets_are_numbers():
     assert matrix[0, 2] < 0.3 < 0.8 < min(matrix[0, 1], matrix[0, 3], matrix[1, 3])
 
 
+@pytest.mark.slow
 def test_large_examples_are_projected():
     rng = np.random.default_rng(1)
     images = [(rng.normal(size=(60, 20, 20, 1)) + c % 2).astype(np.float32) for c in range(3)]
@@ -146,6 +150,7 @@ def test_large_examples_are_projected():
     assert matrix[0, 2] < 0.4
 
 
+@pytest.mark.slow
 def test_a_client_that_is_not_finite_is_far_from_all_and_changes_no_other():
     train = opposite_groups(clients=4, examples=200).train
     x = np.array(train.x)
@@ -180,6 +185,7 @@ def test_rounds_are_fedavg_in_each_group():
     np.testing.assert_allclose(info.weights[1], same / same.sum(axis=1, keepdims=True), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_estimation_counts_in_the_first_round_of_a_client():
     """3 numbers of x, 3 outputs: the discriminator has (3 + 3 + 1 + 1) 64 + 1 parameters."""
     who = jaxfl.participation.schedule(np.array([[0, 1], [1, 2]]))
@@ -195,7 +201,7 @@ def test_the_estimation_counts_in_the_first_round_of_a_client():
             assert info.down[number, place] == 3 + once * down
 
 
-@pytest.mark.long(every=2)
+@pytest.mark.long
 @pytest.mark.parametrize(("trade", "like"), [(1e6, fedavg), (0.0, local)])
 def test_at_its_limits_it_is_fedavg_or_local_training(trade, like):
     found = fedcollab(quadratic(), trade=trade, steps=5)
@@ -207,6 +213,7 @@ def test_at_its_limits_it_is_fedavg_or_local_training(trade, like):
     )
 
 
+@pytest.mark.slow
 def test_a_coalition_that_has_not_reported_keeps_its_model():
     algorithm = fedcollab(quadratic(), coalitions=3)
     first = jax.jit(algorithm.init)(KEY, DATA.train)

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from toys import federation, quadratic, run
 
 import jaxfl
@@ -44,6 +45,7 @@ def test_rounds_of_three_of_four_clients_equal_numpy():
     np.testing.assert_allclose(state.server.correction["w"], h, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_it_finds_the_optimum_of_the_mean_loss_where_fedavg_does_not():
     """Losses of different curvature, and many local steps."""
     scales = np.array([1.0, 0.3, 3.0])

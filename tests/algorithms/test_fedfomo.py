@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from toys import deployed, federation, made, quadratic, run
 
 from jaxfl.algorithms import fedfomo, local
@@ -52,6 +53,7 @@ def test_a_round_equals_the_rule_from_the_trained_models():
     assert info.down.tolist() == [[4 * 3 + 4 + 1] * 4]
 
 
+@pytest.mark.slow
 def test_a_short_step_of_its_own_is_not_lost():
     """Steps of some ten-thousandths of the distances between clients are still progress."""
     rng = np.random.default_rng(0)
@@ -68,6 +70,7 @@ def test_a_short_step_of_its_own_is_not_lost():
     assert (moved > 0).all()
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_leaves_the_derivatives_finite():
     losses = jnp.array([[1.0, jnp.inf, 0.5], [2.0, jnp.nan, 3.0]])
     distances = jnp.array([[0.0, 1.0, 2.0], [1.0, 2.0, 0.5]])

@@ -68,6 +68,7 @@ def test_a_round_equals_numpy_written_from_the_paper(momentum, work, steps):
     np.testing.assert_allclose(weights[1] / weights[0], 2 * a[0] / a[1], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_it_is_fedavg_where_all_clients_take_the_same_steps():
     same = jaxfl.regression(
         mlp(1, hidden=()), np.zeros(2), batch_size=4, steps=5, optimizer=optax.sgd(RATE)
@@ -76,6 +77,7 @@ def test_it_is_fedavg_where_all_clients_take_the_same_steps():
     close(*states, 1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_a_warning_says_by_how_much_short_trainings_are_multiplied(momentum):
     sizes = np.array([4, 40, 40])

@@ -36,6 +36,7 @@ def trained_from(models, number, steps):
     return np.asarray(state.clients.memory["w"], np.float64)
 
 
+@pytest.mark.slow
 def test_a_round_of_meritfed_equals_numpy():
     algorithm = meritfed(quadratic(), rate=0.5, steps=4)
     trained, state, info = one_round(algorithm)
@@ -78,6 +79,7 @@ def test_a_round_of_dpfl_equals_a_greedy_choice_in_numpy():
     np.testing.assert_allclose(info.metrics["edges"], edges / 5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gamma", [0.1, None])
 def test_rounds_of_cobo_equal_numpy(gamma):
     """With few local steps, so that clients are not yet where their own loss is lowest.

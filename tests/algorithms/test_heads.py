@@ -61,6 +61,7 @@ def test_the_shared_part_is_the_mean_and_the_other_stays(method, kept, sent):
     np.testing.assert_array_equal(info.weights[own][0], np.eye(6))
 
 
+@pytest.mark.slow
 def test_other_layers_may_be_the_head():
     data = opposite_groups(sizes=SIZES)
     task = shallow()
@@ -70,6 +71,7 @@ def test_other_layers_may_be_the_head():
         fedper(task, head="nowhere").init(jax.random.key(0), data.train)
 
 
+@pytest.mark.slow
 def test_fedrep_fits_the_head_to_the_given_body_and_then_the_body_to_the_new_head():
     """A batch holds all examples, so both phases are gradient descent, written here by hand."""
     data = opposite_groups(sizes=[10, 5, 10, 10, 5, 10])

@@ -70,6 +70,7 @@ def states(algorithm, buffer):
     return found, infos, np.sort(ids, axis=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("buffer", [1, 2])
 def test_fedbuff_moves_as_the_events_of_its_paper(buffer):
     found, infos, _ = states(fedbuff(linear(uplink=known), rate=0.7), buffer)
@@ -107,6 +108,7 @@ def test_fedasync_moves_as_the_events_of_its_paper(hyper, scale):
     assert [float(info.metrics["staleness"][0]) for info in infos] == ages
 
 
+@pytest.mark.slow
 def test_fedasync_mixes_in_the_models_of_a_cohort_one_after_the_other():
     """In any order, and not always in the same; each has become more stale by those before it."""
     found, infos, cohorts = states(fedasync(linear(uplink=known), alpha=0.4), 3)
@@ -133,6 +135,7 @@ def test_fedasync_mixes_in_the_models_of_a_cohort_one_after_the_other():
     assert len(set(orders)) > 2
 
 
+@pytest.mark.slow
 def test_fedbuff_with_everybody_in_time_is_fedavg_of_equal_clients():
     state, info, _ = run(fedbuff(linear()), DATA, 3)
     expected, said, _ = run(fedavg(linear()), DATA, 3)
@@ -141,6 +144,7 @@ def test_fedbuff_with_everybody_in_time_is_fedavg_of_equal_clients():
     assert not np.any(info.metrics["staleness"])
 
 
+@pytest.mark.slow
 def test_fedasync_of_one_fresh_client_at_alpha_one_is_fedprox():
     who = participation.schedule([[1]])
     state, _, _ = run(fedasync(linear(), alpha=1.0, rho=0.5), DATA, 3, participation=who)
@@ -159,6 +163,7 @@ def test_the_proximal_term_of_fedasync_is_to_the_start_however_stale_it_is():
     np.testing.assert_allclose(flat(state.server[0]), flat(expected.server), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [fedasync, fedbuff])
 def test_a_client_that_was_away_trains_from_what_it_received_then(method):
     """Not from the server's newest model, which everybody deploys."""

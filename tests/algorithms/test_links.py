@@ -46,6 +46,7 @@ def models_of(state):
     return np.asarray(state.clients.memory["w"])
 
 
+@pytest.mark.slow
 def test_a_lost_message_leaves_its_weight_with_the_receiver():
     algorithm = gossip(quadratic(), graph="random_regular", degree=4, edge_loss=0.3)
     state, models = with_models(algorithm)
@@ -77,6 +78,7 @@ def test_each_edge_has_its_own_probability():
     np.testing.assert_allclose(weights[:, 0, 0], 2 / 3, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_edges_of_a_client_are_lost_independently_and_anew():
     _, info, _ = run(gossip(quadratic(), graph=RING, edge_loss=0.5), DATA, 300)
     weights = np.asarray(info.weights)
@@ -90,6 +92,7 @@ def test_edges_of_a_client_are_lost_independently_and_anew():
     assert abs(np.corrcoef(flat[:, 1:].ravel(), flat[:, :-1].ravel())[0, 1]) < 4 / np.sqrt(3600)
 
 
+@pytest.mark.slow
 def test_a_draw_depends_on_receiver_and_sender_alone():
     everybody = gossip(quadratic(), graph=np.ones((CLIENTS, CLIENTS)), edge_loss=0.5)
     _, all_info, _ = run(everybody, DATA, 1)
@@ -99,6 +102,7 @@ def test_a_draw_depends_on_receiver_and_sender_alone():
     np.testing.assert_array_equal(np.asarray(some.weights[0]) > 0, met)
 
 
+@pytest.mark.slow
 def test_messages_with_delays_are_the_models_of_earlier_rounds():
     delay = np.random.default_rng(2).integers(0, 4, size=(CLIENTS, CLIENTS))
     algorithm = gossip(quadratic(), graph=np.ones((CLIENTS, CLIENTS)), edge_delay=delay)
@@ -122,6 +126,7 @@ def test_messages_with_delays_are_the_models_of_earlier_rounds():
     np.testing.assert_allclose(models_of(state), models, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_delay_counts_the_rounds_of_the_sender():
     """Client 1 is away in round 1: in round 2 client 0 gets what client 1 sent in round 0."""
     algorithm = gossip(quadratic(learning_rate=0.0), graph=np.ones((3, 3)), edge_delay=1)
@@ -139,6 +144,7 @@ def test_a_delay_counts_the_rounds_of_the_sender():
     np.testing.assert_allclose(models_of(state)[2], (models[0] + models[2]) / 2)
 
 
+@pytest.mark.long(every=5)
 @pytest.mark.parametrize(("method", "options"), METHODS)
 def test_a_number_that_was_not_sent_is_the_receivers_own(method, options):
     """With a learning rate of 0 each number of a mixture is one of few."""
@@ -169,6 +175,7 @@ def test_a_number_that_was_not_sent_is_the_receivers_own(method, options):
     assert int(np.sum(info.up[0])) == numbers.sum()
 
 
+@pytest.mark.slow
 def test_a_part_is_sent_with_its_probability():
     algorithm = gossip(quadratic(), graph="complete", edge_part=0.3)
     _, info, _ = run(algorithm, DATA, 60)
@@ -177,6 +184,7 @@ def test_a_part_is_sent_with_its_probability():
     assert abs(share - 0.3) < 4 * np.sqrt(0.21 / sent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "options"), METHODS)
 def test_where_nothing_happens_to_messages_nothing_changes(method, options):
     """Conditions without an effect take the way of those that have one."""
@@ -192,6 +200,7 @@ def test_where_nothing_happens_to_messages_nothing_changes(method, options):
         np.testing.assert_array_equal(info.down, plain.down)
 
 
+@pytest.mark.slow
 def test_push_sum_loses_messages_and_no_mass():
     algorithm = push_sum(quadratic(learning_rate=0.0), graph="exponential", edge_loss=0.4)
     state = algorithm.init(jax.random.key(0), DATA.train)
@@ -207,6 +216,7 @@ def test_push_sum_loses_messages_and_no_mass():
     assert np.sum(info.down) < 0.75 * np.sum(info.up)
 
 
+@pytest.mark.slow
 def test_epidemic_takes_the_mean_of_what_arrived():
     _, info, _ = run(epidemic(quadratic(), degree=3, edge_loss=0.5), DATA, 5)
     for weights in np.asarray(info.weights):
@@ -237,6 +247,7 @@ def test_conditions_that_are_none_are_refused_in_one_line(options, message):
             method(quadratic(), **options)
 
 
+@pytest.mark.slow
 def test_the_diagonal_of_conditions_does_not_matter():
     delay = np.diag(np.full(CLIENTS, np.nan))
     plain, info, _ = run(gossip(quadratic(), graph=RING), DATA, 2)
@@ -266,6 +277,7 @@ def test_who_has_not_reported_receives_nothing_and_has_sent():
     assert info.down[0].tolist() == [NUMBERS * n for n in (1, 0, 1, 2, 2, 2)]
 
 
+@pytest.mark.slow
 def test_rows_of_different_lengths_are_refused_in_one_line():
     """In the other tests beartype checks arguments too; in this process it does not."""
     program = "from jaxfl.graphs.links import links_of\nlinks_of(loss=[[0.1], [0.1, 0.2]])"
@@ -301,6 +313,7 @@ def test_traffic_that_no_counter_holds_counts_as_the_most():
     assert found.tolist() == [int(min(11_200_000.0 * n, 2.0**29)) for n in copies]
 
 
+@pytest.mark.slow
 def test_conditions_come_from_files(tmp_path):
     file = str(tmp_path / "delay.npy")
     np.save(file, np.ones((CLIENTS, CLIENTS), np.uint8))
@@ -317,6 +330,7 @@ SPARSE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "options"), SPARSE)
 def test_rounds_on_sparse_rows_are_those_on_matrices(method, options, monkeypatch):
     expected, dense, _ = run(method(quadratic(), **options), DATA, 3)
@@ -369,6 +383,7 @@ def test_a_client_that_refuses_its_mixture_has_its_own_row_of_sparse_rows():
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("graph", ["ring", "random_regular"])
 def test_the_gap_of_sparse_rows_is_that_of_their_matrix(graph):
     neighbours = network_of(graph, 4, 0, False).neighbours(jnp.arange(40), jnp.array(0))
@@ -379,6 +394,7 @@ def test_the_gap_of_sparse_rows_is_that_of_their_matrix(graph):
     assert np.isnan(spectral_gap(broken))
 
 
+@pytest.mark.slow
 def test_a_run_on_sparse_rows_tells_its_gap_and_says_that_it_keeps_no_graph(
     tmp_path, monkeypatch, capsys
 ):

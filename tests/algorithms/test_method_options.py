@@ -50,6 +50,7 @@ def test_the_checked_factory_keeps_its_name_docstring_and_parameters(factory):
     assert next(iter(inspect.signature(factory).parameters)) == "task"
 
 
+@pytest.mark.slow
 def test_jaxfl_alone_checks_an_option():
     """In the other tests beartype checks arguments too; in this process it does not."""
     program = "import jaxfl\njaxfl.algorithms.pfedgat(None, attention='bogus')"

@@ -1,5 +1,7 @@
 """Every method in float64 and in bfloat16, without compiling anything."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -66,20 +68,20 @@ def check_types(factory, dtype, hyper):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("dtype", "x64"), TYPES, ids=[f"{t}-{x}" for t, x in TYPES])
-def test_a_round_in_float64_and_in_bfloat16_keeps_every_type(factory, dtype, x64):
-    with jax.enable_x64(x64):
-        check_types(factory, dtype, {})
+def test_a_round_in_float64_and_in_bfloat16_keeps_every_type(factory):
+    for dtype, x64 in TYPES:
+        with jax.enable_x64(x64):
+            check_types(factory, dtype, {})
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("dtype", "x64"), TYPES, ids=[f"{t}-{x}" for t, x in TYPES])
-def test_so_it_does_under_each_option(factory, dtype, x64):
-    for hyper in variants(factory):
+@pytest.mark.slow(seconds=15)
+def test_so_it_does_under_each_option(factory):
+    """Each option in one of the types, in turn."""
+    for hyper, (dtype, x64) in zip(variants(factory), itertools.cycle(TYPES), strict=False):
         with jax.enable_x64(x64):
             try:
                 check_types(factory, dtype, hyper)
             except InputError:  # an option that takes effect beside another one only
                 continue
             except Exception as error:
-                raise AssertionError(hyper) from error
+                raise AssertionError(f"{hyper} in {dtype}") from error

@@ -14,6 +14,7 @@ RATE = 0.1
 ALPHA = 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hessian", [False, True])
 def test_a_step_takes_the_gradient_on_one_half_after_a_step_on_the_other_half(hessian):
     rng = np.random.default_rng(0)

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from scipy import stats
 from scipy.integrate import quad
 from toys import deployed, federation, jit, quadratic, run
@@ -87,6 +88,7 @@ def test_rounds_equal_numpy_from_the_same_draws():
     assert info.up.tolist() == info.down.tolist() == [[6, 6]] * 2
 
 
+@pytest.mark.slow
 def test_the_shared_gaussian_moves_as_far_whatever_the_number_of_examples():
     """Clients whose every example is repeated ten times: their copies of w are pulled as strongly.
 

@@ -91,7 +91,7 @@ class Paper:
             self.a[m] = self.a[m] - ETA * d_a
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("feature", "normalised", "slope"),
     [("weights", False, 0.2), ("update", True, 0.05), ("round", False, 0.2)],
@@ -311,6 +311,7 @@ def test_two_losses_a_client_give_the_gradient_on_average(attention, radius):
     np.testing.assert_allclose(disturbed.mean() - feedback, larger, rtol=0.05)
 
 
+@pytest.mark.slow
 def test_the_floats_that_are_sent_are_counted():
     """A model has 18 floats, and four clients take part."""
     data = opposite_groups(clients=4)
@@ -376,6 +377,7 @@ def test_clients_that_join_late_need_no_new_attention():
     close(deployed(algorithm, after, 6), mix(weights, trained))
 
 
+@pytest.mark.slow
 def test_weights_learned_directly_stay_with_their_clients():
     """Each client has a row of logits by client id; logits of absent clients do not change."""
     data = opposite_groups()

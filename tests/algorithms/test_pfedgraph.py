@@ -162,6 +162,7 @@ def last_weights(data, task=None, rounds=3, **hyper):
     return np.asarray(run(algorithm, data, rounds)[1].weights[-1])
 
 
+@pytest.mark.slow
 def test_the_graph_of_two_opposite_groups_has_two_blocks():
     weights = last_weights(opposite_groups())
     group = np.arange(6) % 2
@@ -170,6 +171,7 @@ def test_the_graph_of_two_opposite_groups_has_two_blocks():
     np.testing.assert_allclose(weights[same], 1 / 3, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_malicious_client_gets_no_weight():
     def turned(key, before, after, ids):
         return jax.tree.map(
@@ -205,6 +207,7 @@ def test_layers_choose_what_is_compared():
         last_weights(data, rounds=1, layers="nowhere")
 
 
+@pytest.mark.slow
 def test_raw_similarity_compares_the_models_themselves():
     data = opposite_groups()
     algorithm = pfedgraph(linear(), similarity="raw", snap=None, alpha=1.0, lam=0.0)
@@ -236,6 +239,7 @@ def test_caps_need_a_program():
     np.testing.assert_allclose(last_weights(data, solver="jaxopt", cap=0.2), capped, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_caps_of_edges_stay_with_their_clients():
     """The weight of client 4's model for client 2 stays small, at any position in the cohort."""
     caps = np.ones((6, 6), np.float32)
@@ -272,6 +276,7 @@ def test_the_regulariser_aligns_a_client_with_its_aggregate():
     assert angle(20.0) > angle(0.0) > angle(-20.0)
 
 
+@pytest.mark.slow
 def test_twice_the_download_for_the_normalised_aggregate():
     data = opposite_groups()
     for anchor, models in (("cosine", 2), ("approx", 1)):
@@ -311,6 +316,7 @@ def test_a_regulariser_is_off_in_the_first_round_and_on_in_the_second(kind):
     assert differ(later[0].clients.memory.model, later[1].clients.memory.model)
 
 
+@pytest.mark.slow
 def test_if_all_similarities_are_equal_the_weights_are_the_prior():
     sizes = np.array([60, 20, 20, 20, 20, 20])
     data = opposite_groups(sizes=sizes.tolist())
@@ -319,6 +325,7 @@ def test_if_all_similarities_are_equal_the_weights_are_the_prior():
         np.testing.assert_allclose(weights, np.tile(row, (6, 1)), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("measure", ["inner", "l2", "l1"])
 def test_other_measures_make_other_graphs(measure):
     data = opposite_groups()
@@ -363,6 +370,7 @@ def test_a_measure_of_ones_own_has_all_that_the_method_has_around_it(task):
     close(own, known)
 
 
+@pytest.mark.slow
 def test_a_measure_sees_what_layers_and_similarity_choose_and_any_finite_range_will_do():
     """The first row is the server's view: differences from the initial model, of the bias alone."""
     shapes = []
@@ -452,6 +460,7 @@ def test_measured_weights_take_no_option_of_the_quadratic_program(option):
         pfedgraph(linear(), alpha="measured", **option)
 
 
+@pytest.mark.slow
 def test_sketches_of_all_parameters_give_the_weights_of_the_models():
     """The kernel has 16 parameters in one leaf: its sketch of 16 numbers is a rotation of it."""
     data = opposite_groups()
@@ -460,6 +469,7 @@ def test_sketches_of_all_parameters_give_the_weights_of_the_models():
     np.testing.assert_allclose(sketched, exact, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_weights_of_short_sketches_are_other_ones_in_each_round_and_find_the_groups():
     weights = last_weights(opposite_groups(), rounds=3, snap=None, alpha=0.2, sketch=8)
     same = np.equal.outer(np.arange(6) % 2, np.arange(6) % 2)
@@ -475,6 +485,7 @@ def test_sketches_are_refused_where_they_have_no_meaning(option, message):
         pfedgraph(linear(), sketch=8, **option)
 
 
+@pytest.mark.slow
 def test_with_parts_each_layer_has_the_program_of_its_own_cosines():
     """SciPy solves the program of the updates of each layer, and the layer is mixed by it."""
     data = opposite_groups(sizes=[40, 25, 30, 10, 20, 15])

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from toys import deployed, jit, linear, opposite_groups, run
 
 from jaxfl.algorithms import pfedhn
@@ -76,6 +77,7 @@ def test_the_server_descends_along_the_vector_jacobian_product():
         np.testing.assert_allclose(new, old - RATE * (gradient + DECAY * old), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_gradients_are_clipped_together():
     """With a small bound, the length of the whole step is the rate times the bound."""
     data = opposite_groups(clients=3)

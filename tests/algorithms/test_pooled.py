@@ -56,6 +56,7 @@ def parameters(model):
     return np.array([*np.ravel(kernel), *np.ravel(bias)])
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize(("amount", "steps"), [({"steps": 4}, 12), ({"epochs": 4}, 4)])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_one_model_takes_the_gradients_of_all_clients_on_all_examples(amount, steps, weighted):
@@ -79,6 +80,7 @@ def test_a_client_with_an_example_that_is_not_finite_is_left_out_and_named():
     assert info.reported.tolist() == [[True, False, True]]
 
 
+@pytest.mark.slow
 def test_only_the_examples_of_the_cohort_train():
     data, x, y, _ = numbers(np.random.default_rng(2))
     cohort = Cohort(jnp.array([0, 2]), pick(data.train, [0, 2]), pick(data.val, [0, 2]))

@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+import pytest
 from toys import deployed, federation, quadratic, run
 
 from jaxfl.algorithms import ditto, fedprox, fedprox_ft
@@ -31,6 +32,7 @@ def begin(algorithm, data):
     return state, np.asarray(state.server["w"], np.float64)
 
 
+@pytest.mark.slow
 def test_fedprox_lowers_the_proximal_loss():
     data, best = clients()
     for factory in (fedprox, fedprox_ft):

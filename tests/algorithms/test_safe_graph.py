@@ -38,12 +38,14 @@ def accuracy(algorithm, state, data=GROUPS):
     return np.asarray(found.deployed.test)
 
 
+@pytest.mark.slow
 def test_the_global_model_is_that_of_fedavg():
     state, _, _ = run(made(safe_graph), GROUPS, 2)
     other, _, _ = run(made(fedavg), GROUPS, 2)
     close(state.server, other.server)
 
 
+@pytest.mark.slow
 def test_groups_are_found_and_their_mixtures_are_taken():
     state, info, _ = run(made(safe_graph), GROUPS, 4)
     weights = np.asarray(info.weights[-1])
@@ -58,6 +60,7 @@ def mix_evenly(means, variances, reported):
     return jnp.full((reported.size, reported.size), 1 / reported.size)
 
 
+@pytest.mark.slow
 def test_a_graph_that_mixes_opposite_clients_leaves_local_training(monkeypatch):
     module = importlib.import_module("jaxfl.algorithms.safe_graph")
     monkeypatch.setattr(module, "embedding_rows", mix_evenly)
@@ -68,6 +71,7 @@ def test_a_graph_that_mixes_opposite_clients_leaves_local_training(monkeypatch):
     assert accuracy(algorithm, state).mean() > alone.mean() - 0.03
 
 
+@pytest.mark.slow
 def test_clients_of_one_population_take_what_all_have_learned():
     rng = np.random.default_rng(0)
     normal = rng.normal(size=8)
@@ -80,6 +84,7 @@ def test_clients_of_one_population_take_what_all_have_learned():
     assert accuracy(made(safe_graph), state, data).mean() > together.mean() - 0.03
 
 
+@pytest.mark.slow
 def test_who_was_never_there_deploys_the_global_model_and_who_is_away_what_it_chose():
     algorithm = made(safe_graph)
     state, _, ids = run(algorithm, GROUPS, 1, participation=half(6))
@@ -115,6 +120,7 @@ def test_what_is_held_out_is_never_trained_on():
     assert np.abs(np.subtract(*trained(True))).max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("validates", [True, False])
 def test_scores_are_those_of_the_held_out_examples(validates):
     task = linear()

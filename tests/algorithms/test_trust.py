@@ -100,6 +100,7 @@ def test_rounds_equal_numpy(by, default, temperature):
     assert info.down.tolist() == [[floats if by == "weights" else 5 * floats + 5 + 1] * 5]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("similarity", ["raw", "delta"])
 def test_each_layer_has_the_cosines_and_weights_of_its_own(similarity):
     algorithm = trust(shallow(), similarity=similarity, parts=True, temperature=0.2)
@@ -115,6 +116,7 @@ def test_each_layer_has_the_cosines_and_weights_of_its_own(similarity):
         np.testing.assert_allclose(flat(state.clients.memory, name), weights @ models, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

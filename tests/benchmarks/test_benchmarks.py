@@ -41,6 +41,7 @@ from jaxfl.kernels.simplex import collaboration_rows
 from jaxfl.models.vit import ViT
 
 
+@pytest.mark.slow
 def test_the_loops_compute_what_the_kernels_compute():
     rng = np.random.default_rng(0)
     common = rng.normal(size=(2, 12)).astype(np.float32)
@@ -191,6 +192,7 @@ def test_the_page_of_performance_begins_with_what_its_sections_say():
     assert line in report.page("", sections, "")
 
 
+@pytest.mark.slow
 def test_a_peer_tells_its_numbers_or_why_not(tmp_path):
     assert run_peer(None, "server_loops", 3) == "not run"
     assert run_peer(tmp_path, "server_loops", 3) == "not run: no environment torch"
@@ -210,6 +212,7 @@ def test_a_table_has_a_row_for_each_framework():
     assert sum("not run" in row for row in rows) == len(fedavg_round.PEERS)
 
 
+@pytest.mark.slow
 def test_clients_with_two_labels_are_scored_on_a_fifth_of_the_images():
     every, two = (pfedgraph_round.federation(2, labels).test.mask for labels in (10, 2))
     assert every.sum() == every.size

@@ -125,6 +125,7 @@ def test_epochs_on_the_command_line_take_the_place_of_steps_in_the_file():
     )
 
 
+@pytest.mark.slow
 def test_durations_and_work_of_each_client_take_the_place_of_drawn_ones_in_the_file():
     Path("c.json").write_text('{"algorithm": "local", "speeds": 0.5, "stragglers": 0.5}')
     given = ["--durations", "d.npy", "--work-file", "w.npy"]
@@ -313,6 +314,7 @@ def test_a_comparison_leaves_its_neighbours_alone(overwrite):
         assert Path(file).read_text() == "{}"
 
 
+@pytest.mark.slow
 def test_the_algorithms_of_a_comparison_may_stand_without_their_option():
     after = ["--rounds", "3", "--dataset", "digits"]
     named = parse(["compare", "--algorithms", "local", "ditto:lam=1", *after])
@@ -663,6 +665,7 @@ def test_nobody_has_to_read_the_output_to_its_end():
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("environment", "message"),
     [

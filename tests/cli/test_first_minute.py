@@ -49,6 +49,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [[], ["--rounds", "3"], ["--algorithms", "all"], ["--seed", "1"]])
 def test_a_comparison_without_options_of_the_data_is_the_demonstration(words):
     command = parse(["compare", *words])
@@ -57,6 +58,7 @@ def test_a_comparison_without_options_of_the_data_is_the_demonstration(words):
     assert {name: getattr(command, name) for name in options} == options
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [["--clients", "5"], ["--classes-per-client=3"], ["--classes_per_client", "3"], ["--val", "0"]],
@@ -71,6 +73,7 @@ def test_options_change_the_demonstration_where_it_is_named():
     assert (command.clients, command.max_examples) == (20, 30)
 
 
+@pytest.mark.slow
 def test_other_commands_do_not_take_the_demonstration():
     assert parse(["run", "local"]).max_examples is None
     assert parse(["describe"]).max_examples is None

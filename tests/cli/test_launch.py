@@ -113,6 +113,7 @@ def start_nothing(*arguments):
     return lambda *arguments: contextlib.nullcontext(lambda: True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("watch", "words"),
     [
@@ -131,6 +132,7 @@ def test_an_interruption_says_how_workers_go_on(watch, words, tmp_path, monkeypa
     assert "jaxfl: interrupted: jaxfl resume x --workers 2 goes on" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_complaint_of_a_worker_is_shown(tmp_path, monkeypatch, capsys):
     def fail(*arguments):
         logs = Path("x", files.LOGS)
@@ -146,6 +148,7 @@ def test_the_complaint_of_a_worker_is_shown(tmp_path, monkeypatch, capsys):
     assert "jaxfl resume x --workers 2 goes on" in said
 
 
+@pytest.mark.slow
 def test_a_search_without_a_score_does_not_go_on(tmp_path, monkeypatch, capsys):
     def give_up(*arguments):
         Path("x", files.PLAN).unlink()
@@ -233,6 +236,7 @@ def test_slurm_gets_the_workers_through_submitit(slurm, tmp_path, capsys):
     assert "2 workers are submitted as job 17" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_slurm_without_slurm_is_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)

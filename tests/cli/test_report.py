@@ -505,6 +505,7 @@ def test_a_report_by_an_option_is_written_beside_what_a_comparison_writes(finish
     assert "beta" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [

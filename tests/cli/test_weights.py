@@ -105,6 +105,7 @@ def test_windows_and_clipped_examples_take_no_weights(here, capsys):
     assert not Path("run").exists()
 
 
+@pytest.mark.slow
 def test_numbers_have_no_class_weights(here, capsys):
     options = ["--target", "age", "--name", "sites"]
     assert main([*PREPARE, *options]) == 0

@@ -139,6 +139,7 @@ def test_examples_that_no_client_holds_are_left_out_where_they_are_many():
     assert len(federate(source, most).train.x.values) == len(source.x_train)
 
 
+@pytest.mark.slow
 def test_the_digest_of_a_federation_is_that_of_the_padded_one():
     """So that a run can be resumed which an earlier version began."""
     assert digest_arrays({"x": ragged(VALUES, PARTS)}) == digest_arrays({"x": PADDED})
@@ -162,6 +163,7 @@ def test_a_gather_of_rows_in_place_moves_nothing():
         np.testing.assert_array_equal(found, [rows])
 
 
+@pytest.mark.slow
 def test_nan_of_one_client_does_not_reach_another_one():
     """The batches of the others are filled up with examples that do not count."""
     data = unpadded(opposite_groups(clients=3, sizes=(13, 9, 11)))

@@ -85,6 +85,7 @@ def task():
     return jaxfl.classification(cnn(3), np.zeros((4, 4, 1)), steps=5, batch_size=64)
 
 
+@pytest.mark.slow
 def test_on_a_cpu_clients_train_in_turn_and_batches_are_computed_in_parts(task):
     found = training_loops(task)
     assert CLIENTS in found
@@ -95,6 +96,7 @@ def test_elsewhere_clients_train_side_by_side_on_whole_batches(task, elsewhere):
     assert [length for length in training_loops(task) if length in (CLIENTS, 64 // 16)] == []
 
 
+@pytest.mark.slow
 def test_the_gradient_on_all_data_takes_parts_on_a_cpu_only(task, monkeypatch):
     data = images()
     model = task.problem.init(jax.random.key(0))
@@ -118,6 +120,7 @@ def test_the_gradient_on_all_data_takes_parts_on_a_cpu_only(task, monkeypatch):
             assert sizes(compute) == {64}
 
 
+@pytest.mark.slow
 def test_scores_of_images_are_computed_in_larger_batches_elsewhere(task, monkeypatch):
     sizes = []
 

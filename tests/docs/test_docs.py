@@ -50,6 +50,7 @@ def test_the_built_pages_have_a_method_that_the_committed_ones_lack(monkeypatch)
     assert "| [`pfedgraph`](methods/pfedgraph.md) |" in pages["tuning"][0]
 
 
+@pytest.mark.sample(every=16)
 def test_a_page_has_every_option_with_its_meaning_and_every_fact(factory):
     name = factory.__name__
     page = methods.method_page(name)
@@ -88,7 +89,7 @@ def test_the_tables_have_gradients_in_units_of_fedavg_and_at_most_eight_columns(
     assert {line.count("|") for line in methods.TABLE} == {9}
 
 
-@pytest.mark.long(every=8)
+@pytest.mark.long
 def test_a_method_needs_validation_data_if_its_round_reads_them(factory):
     """Of the traced round, what does not change its results is left out.
 

@@ -123,6 +123,7 @@ def test_the_short_programs_of_the_pages():
     np.testing.assert_allclose(mean["bias"], [1.0])
 
 
+@pytest.mark.slow
 def test_clients_on_disk_as_the_guide_has_them(tmp_path, monkeypatch):
     """With fewer clients and a smaller model."""
     monkeypatch.chdir(tmp_path)
@@ -256,6 +257,7 @@ def test_clusters_with_the_weights_of_a_quadratic_program():
     np.testing.assert_allclose(weights[same], 1 / 3, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_hierarchy_of_servers_in_a_line():
     names = {}
     exec(programs("docs/algorithms.md")[1], names)

@@ -95,6 +95,7 @@ def test_a_row_of_jaxfl_needs_no_link(clients):
     assert page.title(ours) == "`mine`"
 
 
+@pytest.mark.slow
 def test_groups_are_asked_for_where_there_are_some(clients):
     name = "Dirichlet .1"
     found = row(settings.clients_of(name))["settings"]["rotation"]
@@ -116,6 +117,7 @@ def test_the_page_has_the_best_first_and_means_of_who_takes_part(clients):
         page.page([row(clients), row(clients)])
 
 
+@pytest.mark.slow
 def test_other_tools_get_the_examples_of_each_client(clients, tmp_path):
     paths = settings.write_data("rotation", tmp_path)
     assert [path.name for path in paths] == [f"rotation_{seed}.npz" for seed in range(3)]
@@ -147,6 +149,7 @@ def test_a_method_that_has_a_row_is_not_passed_over_in_silence(tmp_path, capsys)
     assert "local has a row" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_page_names_the_best_rows_of_all_settings_first(clients):
     def whole(name, share):
         each = {}

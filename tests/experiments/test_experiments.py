@@ -119,6 +119,7 @@ def test_newcomers_keep_the_results_of_each_method(tmp_path, monkeypatch):
     assert found["fedavg"] == first["fedavg"]
 
 
+@pytest.mark.slow
 def test_gossip_stands_still_at_the_published_steps():
     published = tomllib.loads(gossip_quadratics.PUBLISHED.read_text())
     for zeta2, by_workers in published.items():

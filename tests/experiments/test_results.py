@@ -155,6 +155,7 @@ def test_a_result_of_another_default_is_not_taken(folder, made, monkeypatch):
     assert results.read(config, folder / "results") is None
 
 
+@pytest.mark.slow
 def test_the_page_compares_and_marks_what_is_off(folder, made):
     config, result = made
     options = {k: v for k, v in results.essence(config).items() if k not in SEPARATE}

@@ -273,6 +273,7 @@ def test_the_page_shows_numbers_of_a_second_source_and_of_other_units(tmp_path):
     assert "a rerun" in shown
 
 
+@pytest.mark.slow
 def test_a_table_of_many_columns_is_cut_into_tables_that_fit_a_page(tmp_path):
     columns = tuple(
         Column(name=f"of {count}", options={"clients": count}) for count in range(4, 14)
@@ -304,6 +305,7 @@ def test_the_first_page_counts_the_cells_that_agree_and_no_means(tmp_path):
     assert "\n## Table 1. " in written["papers/ours.md"]
 
 
+@pytest.mark.slow
 def test_a_mean_over_columns_is_that_of_the_numbers_that_are_shown(tmp_path):
     columns = (
         Column(name="few", options={"clients": 4}),

@@ -139,6 +139,7 @@ def test_given_weights_are_taken_in_turn_and_by_cohorts(tmp_path):
         np.testing.assert_allclose(info.weights[0], wanted, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_client_whose_upload_is_lost_is_in_no_mean():
     spoilt = DATA._replace(train=DATA.train._replace(x=DATA.train.x.at[2].set(np.nan)))
     for options in (

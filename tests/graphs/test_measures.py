@@ -96,6 +96,7 @@ def test_up_to_512_clients_the_second_singular_value_is_exact():
     assert second_singular_value(weights) == round(float(expected), 6)
 
 
+@pytest.mark.slow
 def test_few_products_of_many_clients_are_enough(monkeypatch):
     """The cost of one singular value is far below that of all, which grows as the cube."""
     counts = []

@@ -75,6 +75,7 @@ def loops(attention, h, score):
     return total / HEADS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("score", SCORES)
 def test_leaf_by_leaf_equals_the_whole_matrix_equals_loops(score):
     features = layer_norm(models())
@@ -98,6 +99,7 @@ def test_leaf_by_leaf_equals_the_whole_matrix_equals_loops(score):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("score", SCORES)
 def test_gradients(score):
     features = layer_norm(models(clients=4))
@@ -172,6 +174,7 @@ def test_nothing_is_as_large_as_a_vector_of_parameters_for_each_pair(score):
     assert max(sizes) <= clients * max(clients * HEADS * WIDTH, size)
 
 
+@pytest.mark.slow
 def test_gat_ranks_the_senders_in_one_order_and_gatv2_need_not():
     """In one head of "gat" every receiver prefers the same sender (a LeakyReLU is monotone)."""
     features = layer_norm(models(clients=12, seed=2))

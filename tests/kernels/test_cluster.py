@@ -70,6 +70,7 @@ def check_division(found, ids, clusters):
     return held
 
 
+@pytest.mark.slow
 def test_the_result_follows_the_clients_not_the_rows():
     x = sets(1, 20, 6, 4)[0]  # noise without clear clusters: the result depends on the seeds
     ids = np.arange(20) * 3
@@ -83,6 +84,7 @@ def test_the_result_follows_the_clients_not_the_rows():
         assert check_division(plain, ids, 4) == 4
 
 
+@pytest.mark.slow
 def test_models_that_do_not_count_move_no_centre_and_join_the_nearest():
     x = np.random.default_rng(0).normal(size=(8, 14, 3)).astype(np.float32)
     x[:, [2, 5, 11]] += 3
@@ -98,6 +100,7 @@ def test_models_that_do_not_count_move_no_centre_and_join_the_nearest():
         np.testing.assert_array_equal(found.assignment[~counted], nearest.argmin(axis=1))
 
 
+@pytest.mark.slow
 def test_a_pytree_gives_what_its_matrix_gives():
     rng = np.random.default_rng(3)
     stacked = {

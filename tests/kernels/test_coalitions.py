@@ -56,6 +56,7 @@ def search(key, divergence, sizes, trade, coalitions, starts=20):
     return find_coalitions(key, divergence, sizes, trade, coalitions=coalitions, starts=starts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clients", [1, 2, 4, 6])
 def test_no_division_of_few_clients_has_a_smaller_bound(clients):
     rng = np.random.default_rng(clients)

@@ -31,6 +31,7 @@ def solution(variances, means, client):
     return x / x.sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("common", [0.0, 1.0, 100.0])
 def test_a_part_that_all_means_share_changes_nothing(common):
     clients = 12

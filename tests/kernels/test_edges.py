@@ -81,6 +81,7 @@ def test_a_task_without_a_limit_keeps_the_weights_as_they_are():
     assert edges.rows is weights
 
 
+@pytest.mark.slow
 def test_methods_without_a_graph_refuse_the_option(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["run", "fedavg", *SHORT, "--top-edges", "2", "--out", "x"]) == 2

@@ -8,6 +8,7 @@ from test_measured import solve
 from jaxfl.kernels.evidence import all_for_one_rows, embedding_rows, shrunk_means
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("binary", [True, False])
 def test_all_for_one_weighs_the_gradients_that_are_near_for_their_length(binary):
     rng = np.random.default_rng(0)
@@ -39,6 +40,7 @@ def samples(rng, centres, counts, dimension=60):
     return [jnp.asarray(x, jnp.float32) for x in (means, variances)]
 
 
+@pytest.mark.slow
 def test_embedding_rows_minimise_the_estimated_error_of_the_mixture():
     rng = np.random.default_rng(1)
     counts = np.array([40, 80, 40, 160])
@@ -57,6 +59,7 @@ def test_embedding_rows_minimise_the_estimated_error_of_the_mixture():
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clients", [10, 50])
 def test_clients_of_one_distribution_weigh_by_their_sizes(clients):
     rng = np.random.default_rng(2)
@@ -82,6 +85,7 @@ def test_the_mixture_is_nearly_that_of_one_who_knows_the_groups():
     assert errors[0] < 1.2 * errors[1]
 
 
+@pytest.mark.slow
 def test_a_distance_may_cost_less_than_the_variance_that_it_saves():
     """With few examples a client mixes with one that differs, with many it does not."""
     rng = np.random.default_rng(4)
@@ -139,6 +143,7 @@ def test_a_client_without_examples_has_the_common_mean():
     assert shrunk_means(means, squares, jnp.zeros(3)).tolist() == [[0.0]] * 3
 
 
+@pytest.mark.slow
 def test_a_gradient_beyond_all_measure_changes_no_weights_of_the_others():
     rng = np.random.default_rng(2)
     grads = rng.normal(size=(5, 20)) * 0.5 + rng.normal(size=20)

@@ -68,6 +68,7 @@ def bulyan_by_hand(matrix, byzantine):
     return np.array(result)
 
 
+@pytest.mark.long(every=4)
 @WHO
 @pytest.mark.parametrize("byzantine", [0, 1])
 def test_bulyan_is_the_loop_of_the_paper(reported, byzantine):
@@ -76,6 +77,7 @@ def test_bulyan_is_the_loop_of_the_paper(reported, byzantine):
     np.testing.assert_allclose(row(found), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_bulyan_withstands_a_lie_in_one_coordinate():
     """Krum takes a model that hides a large number in one of many coordinates."""
     models = RNG.normal(size=(11, 400)).astype(np.float32)
@@ -104,6 +106,7 @@ def test_dnc_leaves_out_the_largest_parts_along_the_first_singular_vector(report
     np.testing.assert_allclose(found[expected], 1 / len(expected), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_dnc_of_some_coordinates_finds_malicious_updates_that_agree():
     updates = RNG.normal(size=(12, 400)).astype(np.float32)
     updates[:3] += 1.5
@@ -113,6 +116,7 @@ def test_dnc_of_some_coordinates_finds_malicious_updates_that_agree():
     assert np.asarray(weights)[3:].sum() == pytest.approx(1)
 
 
+@pytest.mark.slow
 @WHO
 def test_fltrust_is_the_formula_of_the_paper(reported):
     reference = jax.tree.map(lambda x: 3 * x[0] + x[2], STACKED)
@@ -183,6 +187,7 @@ def test_the_plan_nears_the_linear_program_of_optimal_transport():
     assert (plan * cost).sum() == pytest.approx(exact.fun, abs=5e-3)
 
 
+@pytest.mark.slow
 def test_the_plan_is_that_of_the_scalings_of_the_paper():
     """Cuturi, Algorithm 1: u = r / K v, v = c / K' u."""
     source, target = RNG.dirichlet(np.ones(3)), RNG.dirichlet(np.ones(4))
@@ -196,6 +201,7 @@ def test_the_plan_is_that_of_the_scalings_of_the_paper():
     np.testing.assert_allclose(plan, u[:, None] * kernel * v, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_distances_of_histograms_are_those_of_their_plans_and_zeros_are_allowed():
     histograms = jnp.array([[1.0, 0.0, 0.0], [0.0, 0.5, 0.5], [0.2, 0.3, 0.5]])
     cost = jnp.abs(jnp.arange(3.0)[:, None] - jnp.arange(3.0)[None])

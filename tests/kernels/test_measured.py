@@ -54,6 +54,7 @@ def error(weights, models, true):
     return np.mean(np.sum((np.asarray(weights) @ np.asarray(models) - true) ** 2, axis=1))
 
 
+@pytest.mark.slow
 def test_measured_weights_come_near_to_those_of_one_who_knows_the_groups():
     """100 clients in 20 groups with a large common part: pFedGraph's default mixes them."""
     rng = np.random.default_rng(0)
@@ -89,6 +90,7 @@ def test_clients_that_are_alike_collaborate_and_the_certain_ones_weigh_more():
     assert (weights[:, :2].sum(axis=1) > 0.6).all()
 
 
+@pytest.mark.slow
 def test_who_has_not_reported_has_no_weight_and_changes_no_row():
     rng = np.random.default_rng(2)
     (first, second), _ = draw(rng, groups=2, clients=5)

@@ -46,6 +46,7 @@ values = arrays(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(values)
 def test_optimality_conditions(rows):
@@ -108,6 +109,7 @@ def test_the_projection_needs_no_sort():
     assert "sort" not in program
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1.0, 1e6, 1e-6])
 def test_capped_equals_jaxopt(scale):
     rng = np.random.default_rng(0)
@@ -117,6 +119,7 @@ def test_capped_equals_jaxopt(scale):
     np.testing.assert_allclose(project_capped_rows(rows, caps), expected, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("row", "caps"),
     [

@@ -22,6 +22,7 @@ def equal_cosines(nodes, value):
     return np.where(np.eye(nodes) > 0, 1.0, value).astype(np.float32)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=10)
 @given(st.sampled_from([1, 5]), seeds)
 def test_the_sum_equals_the_papers_division_where_no_cosine_is_negative(nodes, seed):

@@ -97,7 +97,7 @@ def test_a_smaller_domain_stands_in_the_docstring(kernel):
     assert f"1e{kernel.decades}" in getattr(MATHEMATICS[module], function).__doc__
 
 
-@pytest.mark.long(every=8)
+@pytest.mark.long
 @over(lambda kernel: True)
 def test_any_size_gives_finite_and_feasible_results(kernel):
     """And the claims about one result: simplex, nonnegative, cosines, symmetric, between."""
@@ -130,7 +130,7 @@ def test_any_size_gives_finite_and_feasible_results(kernel):
     check()
 
 
-@pytest.mark.long(every=8)
+@pytest.mark.long
 @over(lambda kernel: True)
 def test_relabelled_clients_relabel_the_result(kernel):
     @draws

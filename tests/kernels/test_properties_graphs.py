@@ -5,6 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from claims import KEY
 from claims_graphs import RING, collaboration, graph, kmeans, line, split_clusters
 from draws import clients, draws, extreme, general, moderate, seeds
@@ -50,6 +51,7 @@ def measured(c):
     return jax.tree.map(np.asarray, jit(of_clients)(c))
 
 
+@pytest.mark.slow
 @draws
 @given(clients(moderate))
 def test_a_client_that_did_not_report_has_no_weight_in_the_others_rows(some):
@@ -85,6 +87,7 @@ def test_rows_of_large_similarities_sum_to_one_too(some, power):
     np.testing.assert_allclose(rows.sum(axis=1), 1, atol=1e-5)
 
 
+@pytest.mark.slow
 @draws
 @given(clients(moderate))
 def test_a_disturbance_leaves_the_sums_of_rows(some):
@@ -167,6 +170,7 @@ def test_a_client_that_diverges_is_far_and_the_others_are_one_cluster(some, size
         }
 
 
+@pytest.mark.slow
 @draws
 @given(clients(moderate), seeds)
 def test_the_gradient_of_tau_ignores_constants_and_clients_that_did_not_report(some, seed):

@@ -90,6 +90,7 @@ def test_attention_starts_at_equal_weights(some):
         np.testing.assert_allclose(weights, 1 / len(some.ids), atol=1e-6)
 
 
+@pytest.mark.slow
 @draws
 @given(clients(moderate))
 def test_only_different_distributions_have_a_divergence(some):
@@ -169,6 +170,7 @@ def test_a_contrast_is_the_softplus_of_the_cosines(some):
     )
 
 
+@pytest.mark.slow
 @draws
 @given(clients(general), st.sampled_from([np.nan, np.inf, 1e30]))
 def test_padding_is_never_a_neighbour(some, rubbish):

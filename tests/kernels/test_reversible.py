@@ -86,6 +86,7 @@ def test_the_template_is_one_less_the_divergence_of_scipy():
     np.testing.assert_allclose(label_similarity(jnp.asarray(counts)), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_client_without_examples_takes_no_part():
     counts, q, strength = instance(3)
     similarity = label_similarity(jnp.asarray(counts))

@@ -60,6 +60,7 @@ def test_krum_takes_the_models_near_their_neighbours(byzantine, chosen, reported
     np.testing.assert_allclose(np.asarray(found)[expected], 1 / len(expected), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_krum_withstands_as_many_malicious_models_as_stated_and_breaks_ties_by_id():
     near = RNG.normal(size=(5, 4)) * 0.1
     matrix = jnp.asarray(np.concatenate([near, 50 + RNG.normal(size=(2, 4))]), jnp.float32)

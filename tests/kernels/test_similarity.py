@@ -30,6 +30,7 @@ def models(clients, seed):
     }
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=12)
 @given(st.sampled_from([1, 2, 9]), st.integers(0, 2**32 - 1))
 def test_leaf_by_leaf_equals_the_whole_matrix_equals_scikit_learn(clients, seed):
@@ -42,6 +43,7 @@ def test_leaf_by_leaf_equals_the_whole_matrix_equals_scikit_learn(clients, seed)
     np.testing.assert_allclose(gram(stacked), exact @ exact.T, atol=1e-4)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=12)
 @given(st.sampled_from([2, 6]), st.integers(0, 2**32 - 1), st.floats(1e-3, 1e3))
 def test_cosine_ignores_the_scale_of_a_model_and_follows_a_permutation(clients, seed, factor):
@@ -59,6 +61,7 @@ def test_a_zero_model_is_similar_to_no_model():
     assert inverse_norms(jnp.zeros((1, 4))).tolist() == [0.0]
 
 
+@pytest.mark.slow
 def test_dice_is_the_cosine_of_models_of_equal_length_and_falls_with_the_ratio_of_lengths():
     stacked = models(4, 0)
     equal = tree.scale(stacked, 3 * inverse_norms(stacked))
@@ -145,6 +148,7 @@ def test_the_mean_of_models_is_a_product():
     assert "f32[30] = reduce_sum" not in program
 
 
+@pytest.mark.slow
 def test_sums_over_models_in_bfloat16_are_float32():
     """The rows of the models are exact in float64, and so must the sums nearly be."""
     rows = np.random.default_rng(0).normal(size=(4, 300)) + 2

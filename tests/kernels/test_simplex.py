@@ -13,6 +13,7 @@ def test_only_similarity():
     np.testing.assert_allclose(rows, [[2 / 3, 1 / 3, 0], [0.5, 0.5, 0], [0, 0, 1]], rtol=1e-6)
 
 
+@pytest.mark.long(every=6)
 @pytest.mark.parametrize(("clients", "size"), [(10, 2), (100, 20), (1000, 20)])
 @pytest.mark.parametrize(("within", "between"), [(1.0, 0.04), (0.52, 0.04)])
 def test_an_alpha_for_groups_tells_groups_of_any_share_of_the_cohort_apart(

@@ -26,6 +26,7 @@ def lone(rng, shape):
     return rng.normal(size=shape) * (rng.random(shape) < 0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("models_of", [alike, runs, lone])
 def test_inner_products_are_unbiased_with_the_variance_of_johnson_and_lindenstrauss(models_of):
     """Over 400 keys; the models have two leaves, neither a multiple of the size."""
@@ -45,6 +46,7 @@ def test_inner_products_are_unbiased_with_the_variance_of_johnson_and_lindenstra
     assert ((errors**2).mean(axis=0) <= 1.5 * bound + 1e-9).all()
 
 
+@pytest.mark.slow
 def test_more_numbers_make_smaller_errors_of_cosines():
     x = alike(np.random.default_rng(1), (20, 5000)).astype(np.float32)
     exact = np.float64(x) @ np.float64(x).T
@@ -56,6 +58,7 @@ def test_more_numbers_make_smaller_errors_of_cosines():
         assert 0.3 / np.sqrt(size) < error < 1.2 / np.sqrt(size)
 
 
+@pytest.mark.slow
 def test_the_projection_is_one_sign_for_each_parameter_and_blocks_do_not_meet_themselves():
     """The matrix of the projection is the sketch of the identity."""
     size, parameters = 8, 29

@@ -84,6 +84,7 @@ def test_mixing_by_sparse_rows_equals_the_product_with_their_matrix(count):
         np.testing.assert_allclose(np.float32(one), np.float32(other), atol=tolerance)
 
 
+@pytest.mark.slow
 def test_each_part_of_a_model_may_have_sparse_rows_or_a_matrix():
     stacked = models(4)
     rows = sparse_rows(stochastic(4), 2)

@@ -51,7 +51,7 @@ def test_parameter_counts(name, classes, example, count):
     assert tree.size(params_of(MODELS[name](classes), example)) == count
 
 
-@pytest.mark.long(every=5)
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_each_model_names_its_head(name):
     """The head is every parameter whose shape depends on the classes; mf's is the users' part."""
@@ -98,6 +98,7 @@ def test_fedavg_cnn_equals_convolutions_in_numpy():
     np.testing.assert_allclose(jax.jit(model.apply)(params, x), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_textcnn_equals_convolutions_and_a_maximum_over_time():
     model = textcnn(4, vocabulary=(50,))
     x = jnp.asarray(np.random.default_rng(0).integers(0, 50, (3, 12)))
@@ -140,6 +141,7 @@ def test_conv1d_equals_convolutions_in_scipy():
     np.testing.assert_allclose(jax.jit(model.apply)(params, x), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("vocabulary", [None, (7,)])
 def test_lstm_equals_its_equations_in_numpy(vocabulary):
     model = lstm(3, vocabulary, width=2, hidden=4, layers=2)
@@ -175,6 +177,7 @@ def test_lstm_refuses_pairs_of_users_and_items():
         lstm(1, (943, 1682))
 
 
+@pytest.mark.slow
 def test_mf_learns_ratings_that_factorise():
     rng = np.random.default_rng(0)
     users = rng.normal(size=(20, 3))

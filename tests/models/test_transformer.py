@@ -74,6 +74,7 @@ def test_the_transformer_equals_gpt_2_in_numpy(options):
     np.testing.assert_array_equal(jax.jit(last.apply)(params, IDS), logits[:, -1])
 
 
+@pytest.mark.slow
 def test_a_later_id_changes_no_earlier_logit():
     model, params = small()
     apply = jax.jit(model.apply)
@@ -112,6 +113,7 @@ def test_the_smallest_gpt_2_has_its_number_of_parameters():
     assert sorted(shapes["params"])[-3:] == ["norm", "position", "token"]
 
 
+@pytest.mark.slow
 def test_the_first_weights_have_the_spread_of_gpt_2():
     model = transformer(VOCABULARY, (VOCABULARY,), depth=2, width=64)
     weights = jax.jit(model.init)(jax.random.key(0), IDS)["params"]
@@ -119,6 +121,7 @@ def test_the_first_weights_have_the_spread_of_gpt_2():
         assert weights["block1"][name]["kernel"].std() == pytest.approx(spread, rel=0.1)
 
 
+@pytest.mark.slow
 def test_a_tied_model_has_no_head_and_its_features_are_of_each_position():
     model, params = small()
     example = jnp.asarray(IDS[0])
@@ -148,6 +151,7 @@ def test_options_that_do_not_fit_are_one_line(options, message):
         transformer(5, **options).init(jax.random.key(0), IDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("vocabulary", [None, (VOCABULARY,)])
 def test_an_lstm_of_positions_gives_what_it_gives_of_each_beginning(vocabulary):
     x = 1 + IDS % (VOCABULARY - 1) if vocabulary else RNG.normal(size=(3, LENGTH, 2))

@@ -145,6 +145,7 @@ def without_the_sender():
     return simulate(method("fedavg"), 2, loses=loses)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 def test_a_malformed_upload_is_refused_in_one_line_and_has_not_reported(fault, without_the_sender):
     def change(kind, number, client, reply):
@@ -173,6 +174,7 @@ def test_an_upload_that_is_not_finite_has_not_reported(without_the_sender, rubbi
     alike(strategy, *without_the_sender)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reason", "message"),
     [

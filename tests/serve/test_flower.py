@@ -50,7 +50,7 @@ def test_all_clients_learn_what_they_learn_in_make_rounds(name):
     alike(strategy, *simulate(algorithm, 3))
 
 
-@pytest.mark.long(every=8)
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_some_clients_and_lost_replies_are_those_of_make_rounds(name):
     algorithm = method(name)
@@ -108,6 +108,7 @@ def test_clients_that_are_away_come_back():
     alike(strategy, *simulate(algorithm, 3, loses=absent))
 
 
+@pytest.mark.slow
 def test_a_node_takes_over_the_client_that_another_node_was():
     algorithm = method("fedavg")
     strategy, grid = strategy_of(algorithm), Nodes(app_of(algorithm), CLIENTS)
@@ -119,6 +120,7 @@ def test_a_node_takes_over_the_client_that_another_node_was():
     alike(strategy, *simulate(algorithm, 2))
 
 
+@pytest.mark.slow
 def test_a_client_that_goes_back_to_an_older_memory_gets_its_last_reply_again():
     algorithm = method("pfedgraph")
     strategy, grid = strategy_of(algorithm, evaluate_every=0), Nodes(app_of(algorithm), CLIENTS)
@@ -138,6 +140,7 @@ def test_a_client_that_goes_back_to_an_older_memory_gets_its_last_reply_again():
     assert reported == [[True, True, True, False, True, True], [True] * CLIENTS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "message"),
     [
@@ -239,6 +242,7 @@ def is_refused(name):
     return False
 
 
+@pytest.mark.slow
 def test_logs_have_the_weights_and_the_scores():
     strategy, _ = serve(method("fedavg"), 1)
     assert strategy.rounds[0].weights.shape == (CLIENTS, CLIENTS)

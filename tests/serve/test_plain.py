@@ -81,7 +81,7 @@ def strategy_of(name, task):
     )
 
 
-@pytest.mark.long(every=4)
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:clients without jaxfl train on their loss alone")
 @pytest.mark.parametrize("name", ["fedavg", "fedper", "gossip", "pfedgraph"])
 def test_clients_with_arrays_alone_get_the_models_of_the_method(name):

@@ -43,6 +43,7 @@ def test_labels_out_of_range_for_the_model_are_refused(part, change, found):
         make_rounds(algorithm, full(6))(KEY, with_labels(data, part, change), state, 0, 1)
 
 
+@pytest.mark.slow
 def test_labels_of_positions_are_checked_but_for_those_without_one():
     task = jaxfl.classification(Tagger(), np.zeros((4, 1)), steps=1)
     algorithm = FEDAVG(task)
@@ -82,6 +83,7 @@ def test_labels_that_were_refused_once_are_refused_again():
             rounds(KEY, wrong, state, 0, 1)
 
 
+@pytest.mark.slow
 def test_classification_with_one_output_is_refused_and_regression_of_whole_numbers_is_not():
     data = opposite_groups()
     one = mlp(1, hidden=())
@@ -106,6 +108,7 @@ def test_labels_in_padding_and_targets_that_are_numbers_are_not_checked():
     jaxfl.check_finite(info, ids)
 
 
+@pytest.mark.long(every=6)
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
@@ -172,6 +175,7 @@ def test_an_error_of_the_method_itself_is_not_replaced():
         rounds(KEY, data, start(algorithm, data), 0, 1)
 
 
+@pytest.mark.slow
 def test_divergence_names_its_round_and_its_clients():
     algorithm = made(FEDAVG)
     data = opposite_groups()

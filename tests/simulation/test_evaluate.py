@@ -173,6 +173,7 @@ def test_summary_leaves_out_clients_without_a_score():
     assert set(summarise(np.array([np.nan]), np.array([1])).values()) == {None}
 
 
+@pytest.mark.slow
 def test_evaluation_is_traced_once():
     traces = []
     data = opposite_groups()

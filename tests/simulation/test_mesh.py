@@ -27,6 +27,7 @@ def layouts(placed):
     return {x.sharding.spec for x in jax.tree.leaves(placed)}
 
 
+@pytest.mark.long(every=6)
 @pytest.mark.parametrize("clients", [5, 8])
 @pytest.mark.parametrize("chunk", [1, 2, "all"])
 def test_each_device_computes_some_of_the_clients(clients, chunk):

@@ -104,6 +104,7 @@ def ragged_mask(rows):
     return jnp.asarray([[place < len(one) for place in range(longest)] for one in rows])
 
 
+@pytest.mark.slow
 def test_own_metrics_and_unknown_names():
     federation, task, models, _, labels = toy()
     count = Metric("positives", lambda predictions, y, weight: (y * weight).sum(), better="lower")

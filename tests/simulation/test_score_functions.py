@@ -189,6 +189,7 @@ def test_scores_of_numbers_are_those_of_scikit_learn(outputs):
             assert root == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_what_is_not_defined_is_nan_and_not_a_number():
     logits, y, weight = map(jnp.asarray, labelled(0, 2, "plain"))
     for label in (0, 1):
@@ -208,6 +209,7 @@ def test_what_is_not_defined_is_nan_and_not_a_number():
     assert np.isnan(METRICS["r2"].score(logits[:, :1], tenths, weight))
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("classes", [2, 4])
 @pytest.mark.parametrize("fault", [np.nan, np.inf])
 def test_models_that_have_diverged_have_the_worst_value_there_is(classes, fault):

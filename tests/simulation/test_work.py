@@ -98,6 +98,7 @@ def test_training_ends_after_the_first_steps_of_work_the_steps(amount, parts, ex
         np.testing.assert_allclose(fitted.loss[client], loss, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_clients_that_do_all_of_their_work_train_as_without_parts():
     cohort = clients()
     fit = trainer(mean_squares, optax.adam(0.1), batch_size=4, steps=5)
@@ -212,6 +213,7 @@ def test_a_lost_upload_is_as_if_its_client_had_not_taken_part():
     close(state.clients, expected.clients, 1e-6)
 
 
+@pytest.mark.slow
 def test_an_upload_that_is_not_finite_is_still_an_error_where_another_is_lost():
     data = opposite_groups()
     spoilt = data._replace(train=data.train._replace(x=data.train.x.at[4].set(jnp.nan)))
@@ -248,6 +250,7 @@ def test_both_uploads_of_a_round_are_lost_together(method, options):
     equal(pick(one.clients, others), pick(two.clients, others))
 
 
+@pytest.mark.slow
 def test_a_defence_sees_only_the_uploads_that_arrive():
     """The median of the lengths 1, 2 and 90 is 2; without the first it is the mean of 2 and 90."""
     before = jnp.zeros((3, 1))
@@ -269,6 +272,7 @@ def test_stragglers_may_be_lost_and_the_others_report():
     assert info.batches.tolist() == [[5, 3, 5, 1, 5, 5]]
 
 
+@pytest.mark.slow
 def test_neither_draw_changes_who_takes_part_or_what_is_trained():
     data = opposite_groups()
     algorithm = made(fedavg)
@@ -309,6 +313,7 @@ def test_clients_on_disk_draw_what_clients_in_memory_draw(tmp_path):
     close(states.read(np.asarray(found.clients), np.arange(C)), state.clients, 1e-6)
 
 
+@pytest.mark.slow
 def test_the_program_of_the_guide():
     page = (Path(__file__).parents[2] / "docs/guides/unreliable_clients.md").read_text()
     names = {}
@@ -327,6 +332,7 @@ POINTS = federation([np.repeat(o[None], 5, axis=0) for o in OPTIMA], [np.zeros(5
 PARTS = np.array([1.0, 0.5, 0.1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "divided"), [(fedavg, False), (fednova, True)], ids=["fedavg", "fednova"]
 )
@@ -349,7 +355,7 @@ def test_fedavg_favours_clients_with_much_work_and_fednova_does_not(method, divi
     assert bias < 0.1 if divided else bias > 0.7
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("method", "options", "expected"),
     [

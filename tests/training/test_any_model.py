@@ -121,6 +121,7 @@ def test_an_nnx_module_is_its_functions():
     assert not np.allclose(one, model.apply(params, X))
 
 
+@pytest.mark.slow
 def test_an_nnx_module_with_dropout_trains_in_a_round():
     """Its variables belong to the trace of one call, and a round traces it several times."""
     state, info, _ = run(jaxfl.algorithms.fedavg(task_of(from_nnx(NnxNet))), classes_of(), 1)
@@ -153,6 +154,7 @@ def test_frozen_weights_are_no_part_of_what_clients_hold_and_never_change():
     assert int(np.max(info.up)) <= 4 * (6 * 3 + 3)
 
 
+@pytest.mark.slow
 def test_the_gradient_of_the_trained_part_is_that_of_the_whole_model():
     weights = weights_of()
     frozen = task_of(jaxfl.freeze(Net(), weights, "Dense_1")).problem
@@ -225,6 +227,7 @@ def test_an_adapter_adds_the_product_of_its_two_factors():
     np.testing.assert_allclose(problem.apply(params, X), expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_derivatives_by_an_adapter_are_those_by_its_product():
     """First and second ones, beside those of the model whose kernels are W + scale / rank A B."""
     weights = weights_of()
@@ -289,6 +292,7 @@ def test_attention_takes_adapters():
     assert of_attention == {"query": adapter, "value": adapter}
 
 
+@pytest.mark.slow
 def test_adapters_have_weights_of_their_own():
     task = task_of(jaxfl.freeze(jaxfl.lora(Net(), 2), weights_of(), "lora"))
     _, info, _ = run(jaxfl.algorithms.fedaghn(task), classes_of(), 2)
@@ -333,6 +337,7 @@ def test_products_with_frozen_weights_are_one_for_all_clients():
     assert batches[(6, 3)] == ((), ())
 
 
+@pytest.mark.slow
 def test_a_step_of_a_transformer_has_no_product_with_frozen_weights_for_each_client():
     """Forward and backward: one product each, and no gradient of a frozen weight."""
     net = ViT(3, width=10, depth=2, heads=2)

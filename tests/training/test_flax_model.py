@@ -154,6 +154,7 @@ def test_batch_norm_takes_its_input_by_name_too():
     equal(*results)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("micro", [4, 16])
 def test_gradients_with_batch_statistics_are_those_of_whole_batches(micro):
     """As those of the training step, whatever `micro` says, which has a default of the platform."""

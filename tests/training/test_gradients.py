@@ -87,6 +87,7 @@ def flat(params, batch, anchor, key):
     return jnp.zeros(()), jnp.zeros(())
 
 
+@pytest.mark.slow
 def test_the_noise_of_a_batch_is_divided_by_its_real_examples():
     wide = {"w": jnp.zeros(4000), "b": jnp.zeros(1000)}
     batch = Dataset(jnp.zeros((8, 3)), jnp.zeros(8), jnp.arange(8) < 5)
@@ -101,6 +102,7 @@ def test_the_noise_of_a_batch_is_divided_by_its_real_examples():
     assert abs(np.corrcoef(found["w"], other["w"])[0, 1]) < 5 / np.sqrt(4000)
 
 
+@pytest.mark.slow
 def test_each_client_and_each_step_has_different_noise():
     start = {"w": jnp.zeros((2, 3)), "b": jnp.zeros(2)}
     options = {"batch_size": 9, "example_clip": 1.0, "example_noise": 1.0}

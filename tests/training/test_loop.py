@@ -148,6 +148,7 @@ def test_local_training_computes_only_batches_with_examples(chunk, computed):
     assert counter.read(fitted) == computed
 
 
+@pytest.mark.slow
 def test_many_clients_side_by_side_compute_little_more_than_their_batches(monkeypatch):
     """Twelve clients, of which one has 20 batches and the others have 1, in three places."""
     monkeypatch.setattr("jaxfl.training.trainer.MANY", 12)

@@ -56,6 +56,7 @@ def learn(source, method="pfedgraph", **options):
     return jax.tree.leaves(state), scores
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_the_loss_and_its_gradient_are_those_of_these_arrays_side_by_side(form):
     answers = []

@@ -187,6 +187,7 @@ class Evaluates(Net):
         return self(x, False, until_head=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", [Calls(), Takes()], ids=["calls", "takes"])
 def test_features_and_predictions_in_training_are_of_one_pass(module):
     """The head, applied to the features, gives the predictions: the same values are dropped."""

@@ -43,6 +43,7 @@ def test_a_schedule_starts_at_the_given_rate_and_falls(name, rates):
     assert {number: float(schedule(number)) for number in rates} == pytest.approx(rates, abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [linear, normed])
 def test_a_round_has_its_own_rate_also_in_a_run_that_goes_on(make):
     algorithm = jaxfl.algorithms.fedavg(make(optimizer=only_in_round_0))

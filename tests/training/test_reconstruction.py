@@ -142,6 +142,7 @@ def test_a_model_without_labels_has_no_score_of_labels(metrics, words):
     assert "\n" not in str(refusal.value)
 
 
+@pytest.mark.slow
 def test_its_root_mean_squared_error_is_that_of_the_inputs():
     task = jaxfl.reconstruction(AutoEncoder(), X[0], steps=1)
     algorithm = jaxfl.algorithms.fedavg(task)
@@ -156,6 +157,7 @@ def test_its_root_mean_squared_error_is_that_of_the_inputs():
     np.testing.assert_allclose(*answers, rtol=1e-5)
 
 
+@pytest.mark.long(every=8)
 @pytest.mark.parametrize("method", ["fedrod", "fedproto", "pfedccg", "fedpac"])
 @pytest.mark.parametrize("labels", [False, True], ids=["without", "with"])
 def test_methods_of_labels_refuse_a_model_without(method, labels):

@@ -54,6 +54,7 @@ def test_the_loss_is_the_mean_squared_error_of_real_examples(outputs):
     )
 
 
+@pytest.mark.slow
 def test_training_reaches_least_squares():
     data = batch()
     task = jaxfl.regression(
@@ -251,6 +252,7 @@ def test_a_cpu_trains_the_clients_of_large_models_one_by_one(
     assert automatic != program(chunk=2)
 
 
+@pytest.mark.slow
 def test_the_loss_of_positions_is_a_mean_over_those_with_a_label():
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(4, 2, 3, 5)).astype(np.float32)

@@ -42,6 +42,7 @@ def test_every_epoch_visits_each_example_once_and_its_last_batch_is_short(case, 
         )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25)
 @given(cases, st.integers(0, 1000))
 def test_steps_run_through_epochs_and_reshuffle(case, key):
@@ -60,6 +61,7 @@ def test_epochs_have_different_orders():
     assert len({tuple(row) for row in rows}) == 4
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=10)
 @given(st.integers(0, 1000))
 def test_the_order_does_not_depend_on_padding(key):
@@ -93,6 +95,7 @@ def cohort(sizes=(9, 4), features=3, pad=0):
     return Cohort(jnp.array([5, 2]), data, data), xs, ys
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "optimizer", [optax.sgd(0.1, 0.9), optax.adam(0.05)], ids=["momentum", "adam"]
 )
@@ -140,6 +143,7 @@ def test_micro_batches_give_the_same_gradient(micro):
     close(trainer(pulled, optax.sgd(0.1), micro=micro, **options)(*arguments), whole)
 
 
+@pytest.mark.slow
 def test_an_empty_batch_changes_nothing():
     """Beside a large client, a small client's empty batches change no bit of its result."""
     alone, _, _ = cohort((4,))

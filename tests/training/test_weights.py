@@ -93,6 +93,7 @@ def test_weights_and_clipping_example_by_example_are_refused_together():
         private(loss, 1.0, 0.0)(model, batch, None, jax.random.key(0))
 
 
+@pytest.mark.slow
 def test_a_client_accepts_by_the_weighted_mean_of_its_validation_losses():
     """The offer is better on the example that weighs much, and worse on the three others."""
     task = linear()

@@ -22,6 +22,7 @@ def received(name, ids, key=0):
     return attack(name, MALICIOUS)(jax.random.key(key), BEFORE, AFTER, jnp.asarray(ids))
 
 
+@pytest.mark.long(every=13)
 @pytest.mark.parametrize("name", sorted({*ATTACKS} - {"label_flip"}))
 def test_malicious_clients_attack_and_benign_ones_do_not(name):
     found = received(name, [0, 1, 3, 4])
@@ -78,6 +79,7 @@ def test_a_little_is_the_largest_deviation_that_a_majority_exceeds():
     assert np.isfinite(most["w"]).all()
 
 
+@pytest.mark.slow
 def test_labels_of_malicious_clients_are_flipped():
     setting = Setting(
         clients=5, partition="iid", attack="label_flip", attack_ratio=0.4, attack_seed=1
@@ -130,6 +132,7 @@ def test_the_choice_of_malicious_clients():
         attack("mimic", chosen, 0.0)
 
 
+@pytest.mark.slow
 def test_an_attack_reaches_the_aggregate():
     data = opposite_groups()
     task = linear(uplink=attack("same_value", np.ones(6, bool)))

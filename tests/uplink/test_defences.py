@@ -120,6 +120,7 @@ def test_updates_that_are_more_alike_than_all_others_are_shortened_as_in_the_pap
     assert np.isnan(found[5]).all()
 
 
+@pytest.mark.slow
 def test_updates_that_are_unlike_all_others_stay():
     """Also where the cosines of an update are negative, to all others."""
     opposed = np.array([[-3, 0.2, 0.1], [1, 1.5, 0], [1, -1.4, 0.3], [1, 0.1, 1.6]])
@@ -143,6 +144,7 @@ def test_updates_that_are_all_alike_count_as_none_whatever_their_rounding(size):
     assert not shorten_sybils(KEY, jnp.zeros((3, size)), updates, jnp.arange(3)).any()
 
 
+@pytest.mark.slow
 def test_updates_that_count_as_none_have_the_derivative_0():
     updates = jnp.array([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 3.0, 0.0]])
 
@@ -169,6 +171,7 @@ def opinion(task, data, own, offered):
     return jit(task.accept)(own, offered, cohort)
 
 
+@pytest.mark.slow
 def test_a_client_keeps_its_own_model_where_the_offered_one_is_worse_on_validation_data():
     data = opposite_groups()
     task = linear(acceptance="validated")
@@ -209,6 +212,7 @@ def test_an_offer_that_is_not_finite_is_refused_and_a_client_without_validation_
     assert accepted.tolist() == [True, True, False, True, False, False]
 
 
+@pytest.mark.slow
 def test_by_default_every_client_takes_what_it_is_offered_and_nothing_is_computed():
     data = opposite_groups()
     task = linear()
@@ -277,6 +281,7 @@ def losses(models, data):
     return every[:, kept[0]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FACTORIES)
 def test_where_every_offer_is_refused_a_client_goes_on_with_what_it_trained(name):
     """It then trains alone; with sfl it does so in the first round, and then starts at the mean."""
@@ -399,6 +404,7 @@ def test_the_command_line_takes_several_defences(tmp_path, monkeypatch, capsys):
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.slow
 def test_validated_acceptance_counts_deployed_predictions():
     """The model's recall is applied, and dropout is not."""
     data = opposite_groups()

@@ -13,6 +13,7 @@ from jaxfl.simulation import scoring
 SMALL = ["--dataset", "digits", "--model", "linear", "--rounds", "2", "--local-steps", "2"]
 
 
+@pytest.mark.slow
 def test_the_options_of_a_preset_are_those_of_the_command_but_for_what_is_given():
     command = parse(["run", "local", "--preset", "pfedgraph-modest", "--beta", "0.3"])
     expected = preset("pfedgraph-modest").options | {"beta": 0.3}

@@ -184,6 +184,7 @@ def test_the_table_has_the_scores_of_the_summaries_and_the_best_run_first(compar
     assert [row[0] for row in rows] == [HOSTILE, "local", "fedper"]
 
 
+@pytest.mark.slow
 def test_titles_of_tables_are_buttons_and_say_how_the_table_is_sorted(page):
     heads = [attributes for tag, attributes in page.tags if "aria-sort" in attributes]
     assert [head["aria-sort"] for head in heads[:3]] == ["none", "descending", "none"]
@@ -395,6 +396,7 @@ def test_one_run_has_all_its_scores_in_one_figure(compared, tmp_path):
     assert found.text.count("jaxfl run --config") == 1
 
 
+@pytest.mark.slow
 def test_further_metrics_have_views_of_their_own(compared, tmp_path):
     for name in ("local", "fedper"):
         shutil.copytree(run_of(compared, name).directory, tmp_path / name)
@@ -448,6 +450,7 @@ def test_scores_that_are_missing_leave_gaps_in_the_curves(compared):
     assert set(views) == {"deployed models", "worst clients"}
 
 
+@pytest.mark.slow
 def test_runs_with_other_clients_have_a_view_each_and_lost_data_are_told(
     compared, tmp_path, monkeypatch
 ):
@@ -473,6 +476,7 @@ def test_runs_with_other_clients_have_a_view_each_and_lost_data_are_told(
     assert page.text.count("--dataset mine --seeds 2: mine, pathological") == 1  # above its table
 
 
+@pytest.mark.slow
 def test_runs_that_differ_in_the_seed_are_one_row_and_one_curve(compared, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = run_of(compared, "local").directory
@@ -489,6 +493,7 @@ def test_runs_that_differ_in_the_seed_are_one_row_and_one_curve(compared, tmp_pa
     assert len(page.views[1]) == 2  # but each run has its graph
 
 
+@pytest.mark.slow
 def test_the_page_has_the_differences_and_the_columns_of_an_option_that_are_asked_for(
     compared, tmp_path, capsys
 ):
@@ -511,6 +516,7 @@ def test_damaged_arrays_are_refused(compared, tmp_path, name):
     assert not (tmp_path / "x.html").exists()
 
 
+@pytest.mark.slow
 def test_the_command_writes_the_page_and_replaces_it_only_if_asked(compared, tmp_path, capsys):
     file = tmp_path / "new" / "report.html"
     arguments = ["report", str(compared), "--html", str(file)]

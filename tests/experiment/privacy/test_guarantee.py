@@ -47,6 +47,7 @@ def test_epsilon_is_that_of_the_composed_mechanism(noise, releases, delta):
     assert excess(noise, releases, 0.99 * found) > delta
 
 
+@pytest.mark.slow
 def test_epsilon_is_what_dp_accounting_finds_by_convolutions_and_less_than_by_renyi():
     event = SelfComposedDpEvent(GaussianDpEvent(5.0), 100)
     by_convolutions, by_renyi = (
@@ -71,6 +72,7 @@ def test_epsilon_of_nothing_sent():
     assert epsilon(1.0, 0, 1e-5) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("amount", [{"steps": 7}, {"epochs": 3}], ids=["steps", "epochs"])
 def test_batches_that_an_example_is_in(amount):
     mask = np.arange(12) < np.array([[12], [5], [1], [0]])
@@ -156,6 +158,7 @@ def test_of_every_method_whether_it_sends_more_than_is_noised(factory, unit):
     )
 
 
+@pytest.mark.slow
 def test_an_audit_finds_a_leak_that_takes_two_rounds():
     """Clients that keep a number from their data and start from it a round later."""
 
@@ -227,6 +230,7 @@ def test_a_training_without_the_noise_of_the_task_is_no_noised_training(unit):
     assert len(found.round.fits) == 1
 
 
+@pytest.mark.slow
 def test_what_an_objective_takes_from_outside_its_anchor_is_no_secret():
     """The centre of the training is the mean of the examples, in the round's own objective."""
 
@@ -319,6 +323,7 @@ def waited(turn, model, cohort):
     return jax.lax.while_loop(lambda m: jax.tree.leaves(m)[0].sum() < 1, turn, model)
 
 
+@pytest.mark.long(every=14)
 @pytest.mark.parametrize("unit", ["client", "example"])
 @pytest.mark.parametrize(
     ("repeat", "times", "sealed"),
@@ -409,6 +414,7 @@ def test_a_run_with_noise_on_gradients_says_how_often_an_example_was_in_a_batch(
     assert summary["up_bytes"] == 4 * summary["up"]
 
 
+@pytest.mark.long(every=9)
 @pytest.mark.parametrize(
     ("options", "named"),
     [
@@ -434,6 +440,7 @@ def test_bad_options_are_one_line_and_nothing_is_written(options, named, capsys)
     assert not Path("x").exists()
 
 
+@pytest.mark.slow
 def test_a_method_of_whole_batches_takes_no_clipping_of_examples(capsys):
     assert main(["run", "per_fedavg", *SHORT, "--example-clip", "1", "--out", "x"]) == 2
     assert "trains on a batch as a whole" in capsys.readouterr().err

@@ -143,6 +143,7 @@ def test_newcomers_arrive_never(tmp_path):
         assert not clients["unseen"][graph["ids"]].any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -195,6 +196,7 @@ def build_of(config):
     return build(resolved, gather(resolved))
 
 
+@pytest.mark.long(every=5)
 @pytest.mark.parametrize("name", ["fedamp", "heurfedamp", "fedaghn", "pfedla", "apple"])
 def test_late_clients_cannot_train_from_mixtures_of_newer_models(name, tmp_path, capsys):
     assert main(["run", name, *SHORT, *LATE, "--speeds", "1", "--out", str(tmp_path / "x")]) == 2

@@ -115,6 +115,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_a_run_calibrates_by_the_validation_examples_of_the_client(folder):
     """The examples are found by the program that trained: its accuracy on them is the score."""
     run = jaxfl.load(folder / "run")
@@ -151,6 +152,7 @@ def test_the_command_says_the_temperature(folder, capsys):
     assert "--calibrate is given without --proba" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_too_few_validation_examples_are_told_once(folder, tmp_path):
     config = dataclasses.replace(SHORT, data_dir=str(folder), val=0.1, seeds=1, rounds=1)
     execute(config, tmp_path / "run")
@@ -164,6 +166,7 @@ def test_too_few_validation_examples_are_told_once(folder, tmp_path):
         assert run.temperature(1) == 1.0
 
 
+@pytest.mark.slow
 def test_what_cannot_be_calibrated_is_refused(folder, tmp_path):
     run = jaxfl.load(folder / "run")
     with pytest.raises(InputError, match="changes probabilities and no label"):

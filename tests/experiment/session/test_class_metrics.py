@@ -61,6 +61,7 @@ def test_the_score_of_a_class_is_that_of_scikit_learn_on_each_client(finished):
     assert final["mean"] == pytest.approx(np.mean(scores[:2]))
 
 
+@pytest.mark.slow
 def test_tables_columns_and_pages_name_the_class(finished, tmp_path, capsys):
     folder, _ = finished
     titles = table_cells(load_finished([folder / "run"])).titles

@@ -81,6 +81,7 @@ def finished(request, tmp_path_factory):
     return folder / "run", summary, build(resolved, gather(resolved))
 
 
+@pytest.mark.slow
 def test_scores_are_those_of_constants_of_each_clients_own_data(finished):
     _, summary, built = finished
     federation = built.data.federation
@@ -183,6 +184,7 @@ def sites(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", [(), ("auc",)])
 def test_models_of_one_label_and_no_better_than_constants_bring_lines(sites, tmp_path, metric):
     # A bias that falls fast: label 0 for everybody.

@@ -76,6 +76,7 @@ def test_it_is_an_option_as_any_other(tmp_path, capsys):
     assert shown[0] == shown[1] != shown[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("data_seed", "fits"), [(4, True), (None, False)])
 def test_runs_of_other_seeds_open_the_clients_on_disk_if_these_are_theirs(
     data_seed, fits, tmp_path

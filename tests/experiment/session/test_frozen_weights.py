@@ -138,6 +138,7 @@ def test_the_tenth_block_comes_behind_the_ninth(monkeypatch, remat):
     assert layers == ["patches", *blocks, "norm", "head"]
 
 
+@pytest.mark.slow
 def test_without_adapters_the_head_alone_is_trained(folder):
     built = built_of(config_in(folder, lora=None, lora_layers=""))
     model = built.task.problem.init(jax.random.key(0))
@@ -182,6 +183,7 @@ def test_a_model_without_dense_layers_but_its_head_has_no_adapters(tmp_path):
         built_of(config_in(tmp_path, model="linear", lora_layers=""))
 
 
+@pytest.mark.slow
 def test_named_parameters_are_trained_in_place_of_the_head_and_begin_with_their_weights(folder):
     built = built_of(config_in(folder, lora=None, lora_layers="", trained="norm/|head"))
     model = built.task.problem.init(jax.random.key(0))
@@ -190,6 +192,7 @@ def test_named_parameters_are_trained_in_place_of_the_head_and_begin_with_their_
     assert model["params"]["block0"]["norm1"]["scale"] is None
 
 
+@pytest.mark.slow
 def test_in_bfloat16_frozen_weights_take_half_the_memory(folder):
     built = built_of(config_in(folder, compute="bfloat16"))
     model = built.task.problem.init(jax.random.key(0))
@@ -254,6 +257,7 @@ def test_options_that_need_others_say_so(words, message, capsys):
     assert any(one in text for one in message.split("|")), text
 
 
+@pytest.mark.slow
 def test_images_are_resized_to_a_given_side(folder):
     config = config_in(folder, weights=None, lora=None, lora_layers="")
     larger = built_of(dataclasses.replace(config, side=16)).task.problem
@@ -268,6 +272,7 @@ def test_images_are_resized_to_a_given_side(folder):
         built_of(dataclasses.replace(config, model="mlp", side=16))
 
 
+@pytest.mark.slow
 def test_describe_says_how_many_floats_are_trained_and_frozen(folder, capsys):
     words = ["--model", "vit_tiny", "--weights", str(folder / "weights.npz"), "--lora", str(RANK)]
     words += ["--lora-layers", "qkv"]

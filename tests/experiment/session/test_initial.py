@@ -77,6 +77,7 @@ def write_safetensors(file, weights):
     file.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["w.npz", "w.safetensors"])
 def test_all_clients_begin_from_the_weights_of_a_file(name, folder, tmp_path):
     weights = drawn()
@@ -109,6 +110,7 @@ def test_of_personal_models_it_is_the_mean(folder, tmp_path):
         np.testing.assert_allclose(one[0], each.mean(axis=0), rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_it_scores_what_the_run_before_scored(folder, tmp_path):
     """With a rate of 0 nothing is learned: the scores are those with which the run before ended."""
     execute(config_in(folder, init=str(folder / "before"), lr=0.0, rounds=1), tmp_path / "x")

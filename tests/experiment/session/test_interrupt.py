@@ -150,6 +150,7 @@ def test_a_run_stopped_before_it_has_more_rounds_says_how_many_were_asked_for(
         resume(out, rounds=4, follow=follow)
 
 
+@pytest.mark.slow
 def test_a_stop_while_the_last_files_are_written_says_how_to_go_on(tmp_path, monkeypatch):
     def write(*arguments):
         send()

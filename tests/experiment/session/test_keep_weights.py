@@ -79,6 +79,7 @@ def test_all_weights_are_in_one_file_that_numpy_reads(execute):
     assert np.ptp(arrays["weights_body"], axis=2).max() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("keep", "rounds"), [("last", [7]), (3, [3, 6, 7])])
 def test_some_rounds_are_those_of_all(execute, keep, rounds):
     out = execute(str(keep), keep_weights=keep)
@@ -101,6 +102,7 @@ def test_readers_take_single_rounds_of_the_file(execute):
     np.testing.assert_array_equal(matrix, every["weights_body"][0, 5])
 
 
+@pytest.mark.slow
 def test_beyond_a_size_a_run_keeps_fewer_and_says_so(execute, monkeypatch):
     monkeypatch.setattr(archive, "MOST_BYTES", 2 * 2 * 3 * 3 * 4 * 4)  # of four rounds
     with pytest.warns(RunWarning, match="graph.npz will have one round in 2, and all with --keep"):

@@ -97,6 +97,7 @@ def test_numbers_as_targets_are_predicted_as_numbers(tmp_path):
     assert np.issubdtype(found.dtype, np.floating)
 
 
+@pytest.mark.slow
 def test_metrics_are_arrays_of_the_evaluations(short):
     run = jaxfl.load(short)
     lines = [json.loads(line) for line in (short / "metrics.jsonl").read_text().splitlines()]

@@ -152,6 +152,7 @@ def lines_of(run):
     return [{name: value for name, value in line.items() if name != "seconds"} for line in lines]
 
 
+@pytest.mark.slow
 def test_seeds_and_clients_without_a_score(small):
     folder, _ = small
     clients = np.load(folder / "whole" / "clients.npz")
@@ -216,6 +217,7 @@ def test_devices_and_a_store_change_no_score(small):
             np.testing.assert_allclose(arrays[0][name], arrays[1][name], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_too_many_predictions_are_not_pooled_and_this_is_said(small, monkeypatch):
     _, config = small
     resolved = resolve(config)

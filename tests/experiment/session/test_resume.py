@@ -116,6 +116,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_changed_option_is_named_and_refused(name, runs, config, digests):
     changed = dataclasses.replace(config, **{name: CHANGES[name]})
@@ -124,6 +125,7 @@ def test_a_changed_option_is_named_and_refused(name, runs, config, digests):
         find_checkpoint(runs / "stopped", changed, digests)
 
 
+@pytest.mark.slow
 def test_a_changed_config_is_one_line_on_the_command_line(stopped, capsys):
     edit(stopped, lr=0.5, partition="dirichlet")
     assert main(["resume", str(stopped)]) == 2
@@ -242,6 +244,7 @@ def test_a_run_goes_on_from_the_checkpoint_before_to_the_same_bits(runs, stopped
     assert same(content(stopped), content(runs / "whole"))
 
 
+@pytest.mark.slow
 def test_a_crash_between_a_piece_of_the_rounds_and_its_checkpoint_costs_no_bit(runs, stopped):
     """Each piece is written before the checkpoint that names it. Half of the next one is there."""
     shutil.rmtree(stopped / "checkpoints/000003")
@@ -354,6 +357,7 @@ def test_a_comparison_locks_its_directory_and_those_of_its_runs(runs, tmp_path):
 # What vanishes during a run, and runs without a score.
 
 
+@pytest.mark.slow
 def test_a_run_is_locked_while_it_writes_and_what_vanishes_is_named_at_its_end(runs, tmp_path):
     config = dataclasses.replace(STOPS, data_dir=str(runs), rounds=4)
     out = tmp_path / "x"

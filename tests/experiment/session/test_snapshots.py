@@ -70,6 +70,7 @@ def test_no_other_number_of_the_run_changes(folder, tmp_path):
     assert same(content(tmp_path / "x"), content(folder / "whole"))
 
 
+@pytest.mark.slow
 def test_a_client_predicts_with_the_model_of_a_round(folder, capsys):
     run = jaxfl.load(folder / "whole")
     x = np.load(folder / "new.npz")["x"]
@@ -107,6 +108,7 @@ def test_a_killed_run_keeps_the_same_models(folder, tmp_path, monkeypatch):
         assert bits(run.models_after(number)) == bits(whole.models_after(number))
 
 
+@pytest.mark.slow
 def test_a_snapshot_that_vanished_is_named(folder, tmp_path):
     def follow(config, line):
         if line is not None and line["round"] == 5:

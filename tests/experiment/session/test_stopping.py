@@ -74,6 +74,7 @@ def arrays(file):
         return dict(content)
 
 
+@pytest.mark.slow
 def test_a_run_ends_after_so_many_evaluations_without_a_gain(runs):
     whole = arrays(runs / "whole/clients.npz")
     last, best = stop_by_hand(whole["deployed_val"], whole["round"], K)
@@ -203,6 +204,7 @@ def test_a_comparison_with_more_rounds_leaves_a_stopped_run(runs, tmp_path):
     assert read_summary(tmp_path / "x/local/summary.json")["rounds"] == 32
 
 
+@pytest.mark.slow
 def test_noise_has_no_guarantee_then(runs, tmp_path):
     config = dataclasses.replace(
         NOISY, algorithm="fedavg", data_dir=str(runs), stop_after=1, clip=1.0, noise=1.0

@@ -148,6 +148,7 @@ def test_what_needs_all_clients_in_memory_is_refused(options, message, data):
         stored(data, **options)
 
 
+@pytest.mark.slow
 def test_data_of_other_clients_are_refused(whole, data, tmp_path):
     with pytest.raises(InputError, match=r"clients of another run \(partition, beta differ\)"):
         execute(stored(data, partition="dirichlet", beta=0.3), tmp_path / "run")

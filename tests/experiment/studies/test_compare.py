@@ -173,6 +173,7 @@ def test_an_overwritten_comparison_keeps_no_run_of_the_old_one(tmp_path):
         assert not list((tmp_path / name).iterdir())
 
 
+@pytest.mark.slow
 def test_a_comparison_that_has_written_nothing_yet_says_nothing_of_the_old_one(tmp_path):
     write_old_comparison(tmp_path)
 

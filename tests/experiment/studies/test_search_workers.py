@@ -76,6 +76,7 @@ def in_threads(count, function, *arguments):
     return results
 
 
+@pytest.mark.slow
 def test_many_workers_run_each_program_once_and_one_closes_the_search(computed, tmp_path):
     search(TINY, POINTS, tmp_path / "one")
     computed.clear()

@@ -100,6 +100,7 @@ def test_many_workers_execute_each_run_once_and_one_writes_the_table(made_up):
     assert not list(directory.rglob(".*"))
 
 
+@pytest.mark.slow
 def test_a_run_that_another_worker_has_is_passed_over_and_named(made_up):
     directory, configs, executed = made_up
     with locks.claim(directory / "run0" / files.LOCK):
@@ -130,6 +131,7 @@ def test_a_run_that_fails_is_tried_once_and_the_others_are_executed(made_up, mon
     assert executed == {config.label: 1 for config in configs}
 
 
+@pytest.mark.slow
 def test_a_table_whose_writer_was_killed_is_written_by_the_next_worker(made_up, monkeypatch):
     directory, _, executed = made_up
     write_table = workers.write_table
@@ -146,6 +148,7 @@ def test_a_table_whose_writer_was_killed_is_written_by_the_next_worker(made_up, 
     assert executed["run0"] == 1
 
 
+@pytest.mark.slow
 def test_a_table_of_runs_that_were_taken_away_is_written_anew(made_up):
     directory, configs, executed = made_up
     assert work(directory) == {}

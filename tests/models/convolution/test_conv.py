@@ -95,6 +95,7 @@ def test_many_channels_equal_lax(size, padding):
     agree(ours, theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "kernel", "padding"),
     [
@@ -190,6 +191,7 @@ def test_other_convolutions_are_left_to_lax(options):
     np.testing.assert_array_equal(conv(x, w, **options), lax.conv_general_dilated(x, w, **options))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(2, 4, 6, 3), (1, 5, 7, 2)])
 def test_pooling_equals_flax_forward_and_backward(shape):
     # Rounding makes ties.
@@ -316,6 +318,7 @@ def test_the_block_for_a_gpu_equals_its_parts(shape, kernel, padding, sides, mon
     agree(ours, theirs, 2e-5)
 
 
+@pytest.mark.slow
 def test_patches_for_a_gpu_keep_bfloat16():
     x = images(0, (2, 8, 8, 3))
     w = images(1, (3, 3, 3, 4))

@@ -112,6 +112,7 @@ def check_scores(algorithm, stored, tmp_path):
     equal(evaluate(run_key(), state, np.arange(C), None, 0), jax.device_get(expected))
 
 
+@pytest.mark.slow
 def test_a_client_of_two_rounds_in_a_row_has_its_new_state_in_the_second(stored, tmp_path):
     """The states of a round are read before those of the round before are written."""
     algorithm = made(ALGORITHMS["local"])
@@ -153,6 +154,7 @@ def test_a_protected_state_stays_as_it_was_while_rounds_go_on(stored, tmp_path):
         rows(clients, protected)
 
 
+@pytest.mark.slow
 def test_a_file_that_is_cut_is_refused(stored, tmp_path, monkeypatch):
     algorithm = made(ALGORITHMS["ditto"])
     clients, first = start(algorithm, stored, tmp_path)
@@ -207,6 +209,7 @@ def test_states_that_vanish_while_they_are_used_are_missed_in_one_line(stored, t
             use()
 
 
+@pytest.mark.slow
 def test_first_states_need_no_memory_for_all_clients(tmp_path, optimized):
     clients = 100_000
     folder = tmp_path / "train"
