@@ -1,7 +1,8 @@
 """The algorithms, by name. A new algorithm is a file in this folder and two lines in this file.
 
-May import `core`, `graphs`, `kernels` and `training`, and no method imports another: what two of
-them share goes to `steps`.
+May import `core`, `graphs`, `kernels` and `training`, and no method imports another: what two files
+share goes to `steps`. A file opens with the pseudo-code of a round, in which F_i is the loss of
+client i on its training examples, and "local training of F_i from w" the task's own training.
 
 In the examples of the docstrings, `task` is a model with a body of eight features and a head for
 two classes. `initial_state(algorithm)` gives the shapes of a state of four clients, and

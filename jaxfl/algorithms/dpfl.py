@@ -46,7 +46,7 @@ def dpfl(task: Task, *, budget: Annotated[int, COUNT_OR_ZERO] = 3) -> Algorithm:
     budget is not spent. The graph is directed and sparse: a row has at most 1 + budget weights.
     A client without validation data keeps its model.
 
-    The server also tells the sizes of all clients, which are the weights of a mean.
+    The server also sends the sizes of all clients, which are the weights of a mean.
 
     State: memory = each client's model; server = nothing. Metrics: `edges`, the mean number of
     collaborators.

@@ -244,7 +244,7 @@ def pfedgat(
         return Outcome(state, reply, weights, {"entropy": entropy})
 
     def answer(key: PRNGKey, memory: Params, down: Down, cohort: Cohort) -> Turn[Params]:
-        """What tells the server how a client's loss depends on its weights."""
+        """From which the server learns how a client's loss depends on its weights."""
         if wire == "inner":
             mixture = mix(task.keep_edges(down.each), down.common)
         else:

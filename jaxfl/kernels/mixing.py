@@ -39,7 +39,7 @@ def mix(weights: PyTree, stacked: Stack) -> PyTree:
 
     def mix_part(matrix: Array | SparseRows | Edges, part: PyTree) -> PyTree:
         if isinstance(matrix, Edges):
-            matrix = matrix.rows
+            return mix_part(matrix.rows, part)
         if isinstance(matrix, SparseRows):
             return mix_rows(matrix, part)
 

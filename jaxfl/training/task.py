@@ -33,7 +33,6 @@ from jaxfl.training.batch_statistics import moving_statistics, without_statistic
 from jaxfl.training.channel import Channel, faithful
 from jaxfl.training.flax_model import Statistics
 from jaxfl.training.gradients import full_gradient, full_loss
-from jaxfl.training.model_inputs import Scale, model_inputs
 from jaxfl.training.objectives import (
     correct,
     correct_labels,
@@ -42,6 +41,7 @@ from jaxfl.training.objectives import (
     squared_error,
 )
 from jaxfl.training.optimizers import Optimizer, check_optimizer, map_optimizer, sgd
+from jaxfl.training.scaling import Scale, model_inputs
 from jaxfl.training.trainer import trainer
 
 Compute = Literal["float32", "bfloat16"]

@@ -86,7 +86,7 @@ def choose_from_all(task: Task, choose: Choice, sizes: bool = False) -> Algorith
     Args:
       task: the problem and its clients.
       choose: what a client makes of the models.
-      sizes: the server tells the clients how many examples each sender owns.
+      sizes: clients learn how many examples each sender owns.
 
     Example:
       >>> choose = lambda key, offer, cohort: (offer.trained, Report(weights=jnp.eye(4)))

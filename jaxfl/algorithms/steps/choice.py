@@ -69,7 +69,7 @@ def choice(task: Task) -> Callable[[Down, Cohort], Int[Array, "m"]]:
 
 
 def train_choice(task: Task) -> Callable[[PRNGKey, tuple, Down, Cohort], tuple]:
-    """The step in which each client trains the model that it chooses, and tells which it is.
+    """The step in which each client trains the model that it chooses, and says which it is.
 
     Returns:
       `Exchange.client`, for clients that keep nothing.

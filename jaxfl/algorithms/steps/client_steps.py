@@ -23,7 +23,7 @@ def train_and_send(
     anchor: PyTree,
     cohort: Cohort,
     sends: Callable[[Params], Params] = lambda model: model,
-) -> Turn[Params]:
+) -> tuple[Params, Up, Report]:
     """Local training of a cohort on the stream `fit`, and the message with the trained models.
 
     Args:
