@@ -59,7 +59,7 @@ def general_graph(
     snap: Scalar | None = 0.9,
     prior: Literal["size", "equal"] = "size",
 ) -> Algorithm:
-    """PFedGraph with an alpha for groups, caps of edges, sketches, and a graph for each layer.
+    """The round of pFedGraph with an alpha for groups, caps of edges, sketches, a graph by layer.
 
     Without the first four options it is `pfedgraph`, from which the others are.
 

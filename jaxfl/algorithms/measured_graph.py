@@ -65,7 +65,7 @@ def measured_graph(
     anchor: Alignment = "cosine",
     layers: tree.Layers | None = None,
 ) -> Algorithm:
-    """PFedGraph without a balance to choose: clients measure how uncertain their models are.
+    """The round of pFedGraph without a balance to choose: clients measure how sure they are.
 
     Each client trains on two halves of its examples, and sends both models. The mean of the two is
     its model, and from their distance follows its variance; `simplex.measured_rows` weighs this
