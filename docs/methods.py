@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 import jaxfl
 from jaxfl.algorithms import ALGORITHMS
-from jaxfl.algorithms.steps.traffic import traffic
 from jaxfl.cli.describe_method import parts_of
 from jaxfl.core import tree
 from jaxfl.core.facts import facts_of
+from jaxfl.core.messages import Exchange, Outcome, floats, ups_of
 from jaxfl.core.options import describe, options_of
-from jaxfl.core.types import Dataset, Task
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Task
 
 # Its first table has the number of gradients of each method.
 BASELINES = Path(__file__).with_name("baselines.md")
@@ -119,8 +120,9 @@ FAMILIES = (
         "Graphs",
         "its own mixture of the clients' models",
         (
-            *("pfedgraph", "learned_graph", "fedamp", "heurfedamp", "fedfomo", "dpfl", "meritfed"),
-            *("apple", "sfl", "cobo", "pfedsim", "pfedccg", "trust", "safe_graph"),
+            *("pfedgraph", "general_graph", "measured_graph", "learned_graph", "fedamp"),
+            *("heurfedamp", "fedfomo", "dpfl", "meritfed", "apple", "sfl", "cobo", "pfedsim"),
+            *("pfedccg", "trust", "safe_graph"),
         ),
     ),
     Family(
@@ -241,6 +243,49 @@ def ten_clients() -> tuple[Task, Dataset, Dataset, int]:
     return task, federation.train, federation.val, tree.size(shapes)
 
 
+class Traffic(NamedTuple):
+    """The messages of a client in a round."""
+
+    # floats that it sends; the most, where not all clients send all of a message
+    up: int
+    # floats that it gets, likewise
+    down: int
+    # whether these are sent to and come from each of its neighbours, without a server
+    to_neighbours: bool
+
+
+def traffic(task: Task, algorithm: Algorithm, train: Dataset, val: Dataset) -> Traffic:
+    """The floats of the messages of a round with all clients; nothing is computed."""
+    up, down, copies = [], [], []
+    clients = train.mask.shape[0]
+
+    def counted(exchange: Exchange) -> Exchange:
+        def client(key, memory, message, cohort):
+            memory, ups, report = exchange.client(key, memory, message, cohort)
+            down.append(floats(message._replace(floats=None), clients))
+            messages = () if ups is None else ups_of(ups)
+            up.append(sum(floats(one._replace(floats=None), clients) for one in messages))
+            return memory, ups, report
+
+        def server(*arguments) -> Outcome:
+            outcome = exchange.server(*arguments)  # pyright: ignore[reportOptionalCall]
+            copies.append(outcome.copies is not None)
+            return outcome
+
+        return Exchange(client, None if exchange.server is None else server)
+
+    wire = algorithm.wire
+    exchanges = tuple(counted(exchange) for exchange in wire.exchanges)
+    composed = jaxfl.compose(task, wire._replace(exchanges=exchanges))
+
+    def one_round(key, train, val):
+        cohort = Cohort(jnp.arange(clients), train, val, 0)
+        return composed.round(key, composed.init(key, train), cohort)
+
+    jax.eval_shape(one_round, jax.random.key(0), train, val)
+    return Traffic(sum(up), sum(down), any(copies))
+
+
 @functools.cache
 def traffic_of(name: str) -> tuple[str, str]:
     """What a client sends and gets in a round, in units of its model."""
@@ -250,7 +295,7 @@ def traffic_of(name: str) -> tuple[str, str]:
         return "-", "-"
     up, down, to_neighbours = traffic(task, algorithm, train, val)
     each = " each" if to_neighbours else ""
-    sent, got = (f"{floats / size:.2f}".rstrip("0").rstrip(".") for floats in (up, down))
+    sent, got = (f"{count / size:.2f}".rstrip("0").rstrip(".") for count in (up, down))
     return sent + each, got + each
 
 
@@ -348,6 +393,7 @@ def method_page(name: str) -> str:
     factory = ALGORITHMS[name]
     facts = facts_of(factory)
     parts = parts_of(factory)
+    source = factory.__module__.replace(".", "/") + ".py"
     paper = f"[{facts.paper}]({facts.link})" if facts.link else facts.paper
     options = options_of(factory)
     lines = [
@@ -438,7 +484,7 @@ def method_page(name: str) -> str:
     lines += [
         "## Source",
         "",
-        f"```{{literalinclude}} ../../jaxfl/algorithms/{name}.py\n:language: python\n```",
+        f"```{{literalinclude}} ../../{source}\n:language: python\n```",
         "",
     ]
     return "\n".join(lines)

@@ -17,12 +17,12 @@ END = "<!-- end of the table -->\n"
 
 
 def table(names: Collection[str] = ALGORITHMS.keys()) -> str:
-    """A row for each method: what to turn first, and its options with their defaults."""
-    lines = ["| method | turn first | options and defaults |", "|---|---|---|"]
+    """A row for each method: what to change first, and its options with their defaults."""
+    lines = ["| method | change first | options and defaults |", "|---|---|---|"]
     for name in names:
         factory = ALGORITHMS[name]
         options = [f"`{option}={default}`" for option, (_, default) in options_of(factory).items()]
-        first = facts_of(factory).turn_first or "-"
+        first = facts_of(factory).advice or "-"
         lines.append(f"| [`{name}`](methods.md#{name}) | {first} | {' '.join(options) or '-'} |")
     return "\n".join(lines) + "\n"
 

@@ -36,7 +36,7 @@ from jaxfl.experiment.session.make_task import make_task
 from jaxfl.experiment.store import files
 from jaxfl.simulation import participation
 from jaxfl.simulation.evaluate import make_evaluate
-from jaxfl.training.upload import faithful, upload_through
+from jaxfl.training.channel import Channel, faithful
 from jaxfl.uplink import FLIPPED, attack, chain, defence_links, malicious_clients
 
 
@@ -76,7 +76,7 @@ METHODS = {
     "pfedgraph clip": Method("pfedgraph", ("clip",)),
     "pfedgraph deduplicate": Method("pfedgraph", ("deduplicate",)),
     "pfedgraph dice": Method("pfedgraph", (), DICE),
-    "pfedgraph cap": Method("pfedgraph", (), {"solver": "jaxopt", "cap": 0.2}),
+    "pfedgraph cap": Method("general_graph", (), {"cap": 0.2}),
     "pfedgraph accept": Method("pfedgraph", ("accept",)),
     "pfedgraph all": Method("pfedgraph", ALL),
     "pfedgraph all dice": Method("pfedgraph", ALL, DICE),
@@ -159,7 +159,7 @@ def program(setting: Setting, algorithm: str, hyper: dict[str, Any], source: Sou
         flips = jnp.array([name in FLIPPED for name in NAMES])[which]
         training_data = flip_labels(federation, malicious & flips, source.classes)
         links = map(link_if, defended, defence_links(ALL))
-        upload = upload_through(chain(poison, *links))
+        upload = Channel(chain(poison, *links))
         method = ALGORITHMS[algorithm](task._replace(upload=upload, accept=accept), **hyper)
         clients = federation.train.mask.shape[0]
         key = jax.random.key(seed)

@@ -35,8 +35,8 @@ from jaxfl.experiment.session.make_task import make_task
 from jaxfl.experiment.store import files
 from jaxfl.simulation import participation
 from jaxfl.simulation.evaluate import make_evaluate
+from jaxfl.training.channel import Channel, faithful
 from jaxfl.training.objectives import data_loss
-from jaxfl.training.upload import faithful, upload_through
 from jaxfl.uplink import chain, defence_links, malicious_clients
 
 CLIENTS = 10
@@ -246,7 +246,7 @@ def program(setting: Setting, source: Source) -> Run:
             return tree.choose(accepted, offered, own), accepted
 
         links = map(link_if, defended, defence_links(SERVER_DEFENCES))
-        upload = upload_through(chain(poison, *links))
+        upload = Channel(chain(poison, *links))
         method = pfedgraph(task._replace(upload=upload, accept=accept))
         key = jax.random.key(seed)
         state = method.init(jax.random.fold_in(key, 0), federation.train)

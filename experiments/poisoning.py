@@ -24,7 +24,7 @@ from jaxfl.experiment.pictures import drawing
 from jaxfl.experiment.session.clients import Data
 from jaxfl.experiment.store import files
 from jaxfl.simulation.evaluate import make_evaluate
-from jaxfl.training.upload import upload_through
+from jaxfl.training.channel import Channel
 from jaxfl.uplink import attack, malicious_clients
 
 METHODS = ("local", "fedavg", "fedavg_ft", "ditto", "cfl", "median", "krum", "pfedgraph")
@@ -43,7 +43,7 @@ def accuracies(config: Config, data: Data) -> dict[str, list[float]]:
             attacks = [attack(name, malicious) for name in ATTACKS]
             return lax.switch(which, attacks, key, before, after, ids)
 
-        task = built.task._replace(upload=upload_through(uplink))
+        task = built.task._replace(upload=Channel(uplink))
         algorithm = ALGORITHMS[config.algorithm](task)
         key = jax.random.key(config.seed)
         ids = jnp.arange(clients)

@@ -17,9 +17,8 @@ if is_program(sys.argv, sys.orig_argv):
     answer_version(sys.argv)
 
 from jaxfl import algorithms, data, kernels, models, uplink
-from jaxfl.algorithms.steps import uploads
-from jaxfl.algorithms.steps.composition import compose
-from jaxfl.core import errors, facts, messages, options, ragged, streams, tree, types
+from jaxfl.algorithms.steps import compose
+from jaxfl.core import errors, messages, options, ragged, streams, tree, types
 from jaxfl.core.version import VERSION as __version__
 from jaxfl.graphs import hierarchy, topology
 from jaxfl.graphs.measures import measure_graph
@@ -79,8 +78,7 @@ __all__ = [
     "work",
 ]
 
-# Short names under which programs import these modules too: `from jaxfl.types import State`. Users'
-# methods import from `registry` and `skeleton`, which are `core.facts` and `steps.uploads` now.
+# Short names under which programs import these modules too: `from jaxfl.types import State`.
 _SHORT = {
     "clock": clock,
     "errors": errors,
@@ -93,8 +91,6 @@ _SHORT = {
     "options": options,
     "participation": participation,
     "ragged": ragged,
-    "registry": facts,
-    "skeleton": uploads,
     "streams": streams,
     "task": task,
     "topology": topology,

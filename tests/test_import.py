@@ -114,16 +114,10 @@ def test_type_checkers_may_read_the_annotations():
 def test_modules_that_programs_import_by_short_names_are_those_of_the_rooms():
     from jaxfl.objectives import data_loss
     from jaxfl.ragged import ragged
-    from jaxfl.registry import method
-    from jaxfl.skeleton import train_and_upload
     from jaxfl.types import Cohort, State
 
-    from jaxfl.algorithms.steps import uploads
-    from jaxfl.core import facts
     from jaxfl.training import objectives
 
-    assert method is facts.method
-    assert train_and_upload is uploads.train_and_upload
     assert data_loss is objectives.data_loss
     assert (Cohort, State) == (jaxfl.types.Cohort, jaxfl.types.State)
     assert callable(ragged)

@@ -24,7 +24,7 @@ federation = jaxfl.data.federate(source, parts, val=0.1, test="own")
 model = jaxfl.models.mlp(source.classes)
 example = source.x_train[0]
 task = jaxfl.classification(model, example, scale=source.scale, steps=50, chunk="all")
-algorithm: Algorithm = jaxfl.algorithms.pfedgraph(task, alpha=0.8, solver="none")
+algorithm: Algorithm = jaxfl.algorithms.pfedgraph(task, alpha=0.8, prior="none")
 participation = jaxfl.participation.full(10)
 rounds = jaxfl.make_rounds(algorithm, participation)
 evaluate = jaxfl.make_evaluate(algorithm, task)
@@ -47,7 +47,7 @@ jaxfl.classification(model, example, stepz=3)  # wrong
 jaxfl.classification(model, example, compute="bf16")  # wrong
 jaxfl.regression(model, example, optimiser=jaxfl.sgd(0.1))  # wrong
 jaxfl.algorithms.pfedgraph(task, alfa=0.8)  # wrong
-jaxfl.algorithms.pfedgraph(task, alpha="measure")  # wrong
+jaxfl.algorithms.pfedgraph(task, prior="sizes")  # wrong
 jaxfl.algorithms.pfedgraph(task).rounds  # wrong
 jaxfl.algorithms.pfedgrph(task)  # wrong
 jaxfl.make_rounds(task, participation)  # wrong

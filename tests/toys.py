@@ -38,9 +38,9 @@ from jaxfl.testing.tasks import Normed as Normed
 from jaxfl.testing.tasks import linear as linear
 from jaxfl.testing.tasks import normed as normed
 from jaxfl.testing.tasks import shallow as shallow
+from jaxfl.training.channel import Channel, faithful
 from jaxfl.training.gradients import full_gradient, full_loss
 from jaxfl.training.trainer import trainer
-from jaxfl.training.upload import faithful, upload_through
 
 # The compiler options of a user, for programs whose bits are compared; conftest.py sets others.
 SHIPPED = (
@@ -122,7 +122,7 @@ def quadratic(steps=20, learning_rate=0.1):
     def evaluate(objective):
         return full_loss(objective, batch_size=4)
 
-    return Task(problem, train, gradient, evaluate, upload_through(faithful))
+    return Task(problem, train, gradient, evaluate, Channel(faithful))
 
 
 def run(algorithm, federation, rounds=3, *, participation=None, exact=False, **options):

@@ -9,7 +9,7 @@ import numpy as np
 
 import jaxfl
 from benchmarks.measure import best_ms
-from jaxfl.algorithms.steps.network import Past
+from jaxfl.algorithms.steps.delivery import Past
 from jaxfl.core.messages import ServerState, Uploads
 from jaxfl.graphs.pairs import matrix_of, random_regular_pairs
 from jaxfl.kernels.gossip import metropolis

@@ -11,7 +11,7 @@ whose rows sum to 1. What a picture claims is a large or a small number:
   an edge; 1 if all clients weigh the same
 - `partner_similarity`, `other_similarity`: the weight of another client with the receiver's
   labels, or with other labels, relative to the receiver's own; where similarities are the weights
-  (pFedGraph's solver "none"), these are similarities relative to that of a model with itself
+  (pFedGraph's prior "none"), these are similarities relative to that of a model with itself
 """
 
 from collections.abc import Callable

@@ -1,7 +1,8 @@
 """The algorithms, by name. A new algorithm is a file in this folder and two lines in this file.
 
-May import `core`, `graphs`, `kernels` and `training`, and no method imports another: what two of
-them share goes to `steps`.
+May import `core`, `graphs`, `kernels` and `training`, and no method imports another: what two files
+share goes to `steps`. A file opens with the pseudo-code of a round, in which F_i is the loss of
+client i on its training examples, and "local training of F_i from w" the task's own training.
 
 In the examples of the docstrings, `task` is a model with a body of eight features and a head for
 two classes. `initial_state(algorithm)` gives the shapes of a state of four clients, and
@@ -16,14 +17,12 @@ from jaxfl.algorithms.cobo import cobo
 from jaxfl.algorithms.ditto import ditto
 from jaxfl.algorithms.dpfl import dpfl
 from jaxfl.algorithms.epidemic import epidemic
-from jaxfl.algorithms.fedadam import fedadam
+from jaxfl.algorithms.fedadam import fedadam, fedyogi
 from jaxfl.algorithms.fedaghn import fedaghn
-from jaxfl.algorithms.fedah import fedah
-from jaxfl.algorithms.fedala import fedala
-from jaxfl.algorithms.fedamp import fedamp
+from jaxfl.algorithms.fedala import fedah, fedala
+from jaxfl.algorithms.fedamp import fedamp, heurfedamp
 from jaxfl.algorithms.fedasync import fedasync
-from jaxfl.algorithms.fedavg import fedavg
-from jaxfl.algorithms.fedavg_ft import fedavg_ft
+from jaxfl.algorithms.fedavg import fedavg, fedavg_ft
 from jaxfl.algorithms.fedavgm import fedavgm
 from jaxfl.algorithms.fedbabu import fedbabu
 from jaxfl.algorithms.fedbn import fedbn
@@ -37,27 +36,25 @@ from jaxfl.algorithms.fednova import fednova
 from jaxfl.algorithms.fedpac import fedpac
 from jaxfl.algorithms.fedper import fedper
 from jaxfl.algorithms.fedproto import fedproto
-from jaxfl.algorithms.fedprox import fedprox
-from jaxfl.algorithms.fedprox_ft import fedprox_ft
+from jaxfl.algorithms.fedprox import fedprox, fedprox_ft
 from jaxfl.algorithms.fedrep import fedrep
 from jaxfl.algorithms.fedrod import fedrod
 from jaxfl.algorithms.fedsem import fedsem
-from jaxfl.algorithms.fedyogi import fedyogi
+from jaxfl.algorithms.general_graph import general_graph
 from jaxfl.algorithms.geometric_median import geometric_median
 from jaxfl.algorithms.gfed import gfed
 from jaxfl.algorithms.gfedmtl import gfedmtl
 from jaxfl.algorithms.gossip import gossip
-from jaxfl.algorithms.heurfedamp import heurfedamp
 from jaxfl.algorithms.ifca import ifca
 from jaxfl.algorithms.knn_per import knn_per
-from jaxfl.algorithms.krum import krum
+from jaxfl.algorithms.krum import krum, multi_krum
 from jaxfl.algorithms.learned_graph import learned_graph
 from jaxfl.algorithms.lg_fedavg import lg_fedavg
 from jaxfl.algorithms.local import local
-from jaxfl.algorithms.median import median
+from jaxfl.algorithms.measured_graph import measured_graph
+from jaxfl.algorithms.median import median, trimmed_mean
 from jaxfl.algorithms.meritfed import meritfed
 from jaxfl.algorithms.moon import moon
-from jaxfl.algorithms.multi_krum import multi_krum
 from jaxfl.algorithms.norm_clipping import norm_clipping
 from jaxfl.algorithms.per_fedavg import per_fedavg
 from jaxfl.algorithms.pfedbayes import pfedbayes
@@ -73,7 +70,6 @@ from jaxfl.algorithms.push_sum import push_sum
 from jaxfl.algorithms.safe_graph import safe_graph
 from jaxfl.algorithms.scaffold import scaffold
 from jaxfl.algorithms.sfl import sfl
-from jaxfl.algorithms.trimmed_mean import trimmed_mean
 from jaxfl.algorithms.trust import trust
 from jaxfl.core.types import AlgorithmFactory
 
@@ -115,6 +111,7 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         fedrod,
         fedsem,
         fedyogi,
+        general_graph,
         geometric_median,
         gfed,
         gfedmtl,
@@ -125,6 +122,7 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         krum,
         learned_graph,
         lg_fedavg,
+        measured_graph,
         median,
         meritfed,
         moon,

@@ -1,4 +1,13 @@
-"""APFL: a mixture of a personal and the global model."""
+"""APFL: a mixture of a personal and the global model.
+
+each round t:                                                               (Algorithm 1)
+  client i:  alpha_i = alpha_i - rate <v_i - w, grad F_i(alpha_i v_i + (1 - alpha_i) w)>    (10)
+             local steps of w_i from w by F_i(w_i), and of v_i by the loss of the mixture,
+             F_i(alpha_i v_i + (1 - alpha_i) w_i)
+             sends w_i
+  server:    w = the mean of the w_i
+client i deploys alpha_i v_i + (1 - alpha_i) w.
+"""
 
 from typing import Annotated, NamedTuple
 
@@ -6,32 +15,20 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxfl.algorithms.steps.client import (
-    deploy_common,
-    deploy_personal,
-    init_personal,
-    seen,
-    train_and_send,
-)
-from jaxfl.algorithms.steps.composition import compose
-from jaxfl.algorithms.steps.personal import Personal
-from jaxfl.algorithms.steps.server import take_mean
+from jaxfl.algorithms import steps
 from jaxfl.core import tree
-from jaxfl.core.facts import method
-from jaxfl.core.messages import Down, Exchange, Report, ServerState, Up, Wire, download_server
-from jaxfl.core.options import FRACTION, NOT_NEGATIVE
-from jaxfl.core.papers import Paper
+from jaxfl.core.facts import FRACTION, NOT_NEGATIVE, Paper, method
+from jaxfl.core.messages import Down, Exchange, ServerState, Turn, Wire
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
-from jaxfl.training.batch_statistics import of_statistics
-from jaxfl.training.objectives import data_loss
+from jaxfl.training import data_loss, of_statistics
 
 
 class Memory(NamedTuple):
     """What each client keeps."""
 
     # [C, ...] v_i
-    personal: Personal
+    personal: steps.Personal
     # [C] the weight of v_i in the model that the client deploys
     alpha: Float[Array, "*c"]
 
@@ -49,7 +46,7 @@ class Memory(NamedTuple):
     personal="v and alpha",
     sends="its copy of the global model w",
     defaults="alpha as in another implementation (FedTorch), the rate is ours",
-    turn_first="alpha, the weight of the personal model: raise it towards 1",
+    advice="alpha, the weight of the personal model: raise it towards 1",
 )
 def apfl(
     task: Task,
@@ -98,19 +95,17 @@ def apfl(
 
     fit = task.trainer(objective)
     gradient = task.gradient(loss)
-    start = init_personal(task.problem)
+    start = steps.init_personal(task.problem)
 
     def init(key: PRNGKey, train: Dataset) -> tuple[Memory, ServerState]:
         personal, state = start(key, train)
         first = jnp.broadcast_to(jnp.asarray(alpha, float), personal.seen.shape)
         return Memory(personal, first), state
 
-    def client(
-        key: PRNGKey, memory: Memory, down: Down, cohort: Cohort
-    ) -> tuple[Memory, Up, Report]:
+    def client(key: PRNGKey, memory: Memory, down: Down, cohort: Cohort) -> Turn[Memory]:
         alphas = memory.alpha
-        personal = deploy_personal(memory.personal, down, cohort)
-        shared = deploy_common(memory, down, cohort)
+        personal = steps.deploy_personal(memory.personal, down, cohort)
+        shared = steps.deploy_common(memory, down, cohort)
         more_batches = 0
         if rate is not None:
             # (10): a step down the derivative of the mixture's loss with respect to alpha.
@@ -121,7 +116,7 @@ def apfl(
             alphas = jnp.clip(alphas - rate * derivative, 0, 1)
             more_batches = answer.batches
         # Local steps of v and w; the clients send w.
-        trained, up, report = train_and_send(
+        trained, up, report = steps.train_and_send(
             fit, key, (personal, shared), alphas, cohort, sends=lambda models: models[1]
         )
         report = report._replace(
@@ -129,11 +124,13 @@ def apfl(
             metrics={"alpha": alphas},
             trained=jax.vmap(mixture)(alphas, *trained),
         )
-        return Memory(seen(trained[0], cohort), alphas), up, report
+        return Memory(steps.seen(trained[0], cohort), alphas), up, report
 
     def deploy(memory: Memory, down: Down, cohort: Cohort) -> Params:
-        personal = deploy_personal(memory.personal, down, cohort)
+        personal = steps.deploy_personal(memory.personal, down, cohort)
         return jax.vmap(mixture, (0, 0, None))(memory.alpha, personal, down.common)
 
     # The new global model is the unweighted mean.
-    return compose(task, Wire(init, (Exchange(client, take_mean()),), deploy, download_server))
+    return steps.compose(
+        task, Wire(init, (Exchange(client, steps.take_mean()),), deploy, steps.download_server)
+    )

@@ -1,4 +1,10 @@
-"""APPLE: each client learns how much of every other client's core model its model contains."""
+"""APPLE: each client learns how much of every other client's core model its model contains.
+
+each round t, with the core models w_j that the server last received:
+  client i:  (w_i, p_i) = local training from (w_i, p_i) of
+             F_i(sum_j p_ij w_j) + lambda(t) mu / 2 |p_i - p_0|^2; sends w_i
+client i deploys sum_j p_ij w_j.
+"""
 
 from typing import Annotated, Literal, NamedTuple
 
@@ -7,27 +13,24 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxfl.algorithms.steps.composition import compose
+from jaxfl.algorithms import steps
 from jaxfl.core import tree
-from jaxfl.core.facts import method
+from jaxfl.core.facts import COUNT_OR_ZERO, NOT_NEGATIVE, Paper, method
 from jaxfl.core.messages import (
     Down,
     Exchange,
     Outcome,
     Report,
     ServerState,
+    Turn,
     Up,
     Uploads,
     Wire,
-    report_of,
 )
-from jaxfl.core.options import COUNT_OR_ZERO, NOT_NEGATIVE
-from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
-from jaxfl.kernels.mixing import mix, positive_rows, size_weights
-from jaxfl.training.batch_statistics import of_statistics
-from jaxfl.training.objectives import data_loss
+from jaxfl.kernels import mix, positive_rows, size_weights
+from jaxfl.training import data_loss, of_statistics
 
 # The exponential schedule of the regulariser ends with this fraction of its strength.
 LAST = 1e-3
@@ -93,7 +96,7 @@ def scaled_gradient(x: Params, factor: Scalar) -> Params:
     mixes_before_training=True,
     starts_from_server=False,
     separating={"rate": 0.1},
-    turn_first="run more rounds; with ten local steps or fewer, raise core_rate to the number of "
+    advice="run more rounds; with ten local steps or fewer, raise core_rate to the number of "
     "clients",
 )
 def apple(
@@ -191,9 +194,7 @@ def apple(
     def download(state: ServerState) -> Down:
         return Down(common=state.record)
 
-    def client(
-        key: PRNGKey, memory: Memory, down: Down, cohort: Cohort
-    ) -> tuple[tuple, Up, Report]:
+    def client(key: PRNGKey, memory: Memory, down: Down, cohort: Cohort) -> Turn[tuple]:
         cores, first, rounds, ids = down.common
         relation = memory.relation[:, ids]
         itself = cohort.ids[:, None] == ids[None]
@@ -217,15 +218,13 @@ def apple(
         model = jax.vmap(personal, (0, 0, 0, None))(core, relation, anchor, cores)
         after = Memory(model, memory.relation.at[:, ids].set(relation))
         weights = effective(relation, anchor), jnp.sum(itself * relation, axis=1)
-        return (after, *weights), Up(core, start["core"]), report_of(fitted, trained=model)
+        return (after, *weights), Up(core, start["core"]), steps.report_of(fitted, trained=model)
 
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
         record = state.record._replace(core=uploads.received, rounds=state.record.rounds + 1)
         return Outcome(ServerState((), record))
 
-    def measure(
-        key: PRNGKey, memory: tuple, down: Down, cohort: Cohort
-    ) -> tuple[Memory, None, Report]:
+    def measure(key: PRNGKey, memory: tuple, down: Down, cohort: Cohort) -> Turn[Memory]:
         """The weights with which clients have trained whose core models have arrived."""
         after, weights, own = memory
         negative = jnp.maximum(-weights, 0.0).sum(axis=1)
@@ -240,4 +239,4 @@ def apple(
         return memory.model
 
     exchanges = (Exchange(client, server), Exchange(measure))
-    return compose(task, Wire(init, exchanges, deploy, download))
+    return steps.compose(task, Wire(init, exchanges, deploy, download))

@@ -1,4 +1,13 @@
-"""CFL: clusters that split by the cosines of their clients' updates."""
+"""CFL: clusters that split by the cosines of their clients' updates.
+
+each round t, with k the cluster of client i:                               (Algorithm 3)
+  client i:  w_i = local training of F_i from x_k, and sends it
+  server:    for each cluster k
+             if |mean of w_i - x_k| < eps1 and max |w_i - x_k| > eps2: split its clients in two,
+             so that the largest cosine of two updates in different parts is as low as it can be
+             x_k = the mean of the w_i of cluster k
+client i deploys x_k.
+"""
 
 from typing import Annotated, NamedTuple
 
@@ -6,18 +15,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from jaxfl.algorithms.steps.choice import deploy_choice, offer, train_choice
-from jaxfl.algorithms.steps.composition import compose
+from jaxfl.algorithms import steps
 from jaxfl.core import tree
-from jaxfl.core.facts import method
+from jaxfl.core.facts import COUNT, COUNT_OR_ZERO, NOT_NEGATIVE, Paper, method
 from jaxfl.core.messages import Down, Exchange, Outcome, ServerState, Uploads, Wire
-from jaxfl.core.options import COUNT, COUNT_OR_ZERO, NOT_NEGATIVE
-from jaxfl.core.papers import Paper
 from jaxfl.core.types import Algorithm, Dataset, Params, PRNGKey, Scalar, Task
-from jaxfl.kernels.bipartition import bipartition, descendants, split_clusters
-from jaxfl.kernels.cluster import centres, together
-from jaxfl.kernels.mixing import mix
-from jaxfl.kernels.similarity import cosine, root
+from jaxfl.kernels import centres, cosine, mix, split_clusters, together
+from jaxfl.kernels.bipartition import bipartition, descendants
+from jaxfl.kernels.similarity import root
 
 
 class Record(NamedTuple):
@@ -57,7 +62,7 @@ class Server(NamedTuple):
     sends="its model and the number of its cluster",
     defaults="pFedGraph's tables; the number of clusters is ours",
     separating={"eps2": 0.1},
-    turn_first="raise eps1 and lower eps2: clusters are then split earlier",
+    advice="raise eps1 and lower eps2: clusters are then split earlier",
 )
 def cfl(
     task: Task,
@@ -109,7 +114,7 @@ def cfl(
     def download(state: ServerState) -> Down:
         models, parents, count, _ = state.server
         cluster, known = state.record
-        return offer(models, descendants(cluster, known, parents, count))
+        return steps.offer(models, descendants(cluster, known, parents, count))
 
     def lengths(updates: Params) -> Array:
         return root(jax.vmap(tree.dot)(updates, updates))
@@ -142,5 +147,5 @@ def cfl(
             metrics={"clusters": count.astype(float)},
         )
 
-    exchanges = (Exchange(train_choice(task), server),)
-    return compose(task, Wire(init, exchanges, deploy_choice(task), download))
+    exchanges = (Exchange(steps.train_choice(task), server),)
+    return steps.compose(task, Wire(init, exchanges, steps.deploy_choice(task), download))

@@ -1,43 +1,38 @@
-"""CoBo: two clients collaborate if their gradients at the midpoint of their models agree."""
+"""CoBo: two clients collaborate if their gradients at the midpoint of their models agree.
 
-from typing import Annotated, NamedTuple
+each round t:
+  client i:  x_i = local training of F_i from x_i; sends it, and gets all x_j
+             sends the gradient of F_i at z_ij = (x_i + x_j) / 2 for each j
+  server:    w_ij = 1 if <grad F_i(z_ij), grad F_j(z_ij)> is positive, otherwise 0
+             x_i = x_i - pull sum_j w_ij (x_i - x_j)
+client i deploys x_i.
+"""
+
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.algorithms import steps
 from jaxfl.core import tree
-from jaxfl.core.facts import method
-from jaxfl.core.options import FRACTION, NOT_NEGATIVE
-from jaxfl.core.papers import Paper
-from jaxfl.core.streams import stream
-from jaxfl.core.types import (
-    Algorithm,
-    Cohort,
-    Dataset,
-    Gradients,
-    Info,
-    Params,
-    PRNGKey,
-    Scalar,
-    State,
-    Task,
+from jaxfl.core.facts import FRACTION, NOT_NEGATIVE, Paper, method
+from jaxfl.core.messages import (
+    Down,
+    Exchange,
+    Outcome,
+    Report,
+    ServerState,
+    Turn,
+    Up,
+    Uploads,
+    Wire,
 )
-from jaxfl.kernels.merit import pull_rows
-from jaxfl.kernels.mixing import keep_own, mix
-from jaxfl.training.batch_statistics import trainable
-from jaxfl.training.objectives import data_loss
-
-
-class Clients(NamedTuple):
-    """The state of each client."""
-
-    # [C, ...] its model
-    model: Params
-    # [C, C] w, by client id
-    collaboration: Float[Array, "*c c"]
+from jaxfl.core.streams import stream
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
+from jaxfl.kernels import mix, pull_rows
+from jaxfl.training import data_loss, trainable
 
 
 @method(
@@ -54,7 +49,7 @@ class Clients(NamedTuple):
     defaults="ours",
     offers_mixture=True,
     starts_from_server=False,
-    turn_first="lower pull, the attraction to the clients that agree: at 0 it is local training",
+    advice="lower pull, the attraction to the clients that agree: at 0 it is local training",
 )
 def cobo(
     task: Task,
@@ -69,11 +64,11 @@ def cobo(
     w_ij = 1 if the inner product is positive, otherwise 0. With `gamma` w goes there in steps. Then
     x_i moves by -pull sum_j w_ij (x_i - x_j).
 
-    A round is not written as messages: the server would hold the gradients of all pairs at once,
-    where here it compares M pairs at a time.
+    The server holds the gradients of all pairs at once, M (M - 1) models. A client sends its model
+    and M - 1 gradients, and gets M - 1 models, which it mixes.
 
-    State: clients = `Clients`; server = nothing. Metrics: `edges`, the mean over the clients of the
-    sum of w.
+    State: memory = the client's model; record = its row of w, by client id; server = nothing.
+    Metrics: `edges`, the mean over the clients of the sum of w.
 
     Args:
       task: the model and its training.
@@ -97,59 +92,80 @@ def cobo(
     loss = data_loss(task.problem)
     fit = task.trainer(loss)
     gradient = task.gradient(loss)
+    start = steps.init_own(task.problem)
 
-    def init(key: PRNGKey, train: Dataset) -> State:
-        clients = train.mask.shape[0]
-        models = tree.broadcast(task.problem.init(key), clients)
-        return State(Clients(models, jnp.ones((clients, clients))), ())
+    def init(key: PRNGKey, train: Dataset) -> tuple[Params, ServerState]:
+        memory, _ = start(key, train)
+        clients = len(train.mask)
+        return memory, ServerState(record=jnp.ones((clients, clients)))
 
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        clients = cohort.ids.size
-        start, collaboration = state.clients
-        trained, received, info = train_and_upload(task, fit, key, start, None, cohort)
-        evaluate_key = stream(key, "evaluate")
+    def client(key: PRNGKey, memory: Params, down: Down, cohort: Cohort) -> Turn[Params]:
+        return steps.train_and_send(fit, key, memory, None, cohort)
+
+    def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        clients = uploads.ids.size
+        floats = jnp.full(clients, (clients - 1) * (tree.size(uploads.received) // clients))
+        reply = Down(uploads.received, each=jnp.arange(clients), floats=floats)
+        return Outcome(state._replace(memo=uploads), reply)
+
+    def compare(key: PRNGKey, memory: Params, down: Down, cohort: Cohort) -> Turn[Params]:
+        """The gradients of each client at its midpoints with those that are 1, 2, ... behind it."""
+        models, places = down.common, down.each
+        clients = len(jax.tree.leaves(models)[0])
+        own = tree.take(models, places)
+
+        def at_midpoint(hop: Array) -> tuple[Params, Int[Array, "m"]]:
+            other = tree.take(models, (places + hop) % clients)
+            midpoints = jax.tree.map(lambda x, y: (x + y) / 2, own, other)
+            _, grads, batches = gradient(
+                stream(key, "evaluate"), midpoints, cohort.train, cohort.ids
+            )
+            return trainable(grads), batches
+
+        grads, batches = lax.map(at_midpoint, jnp.arange(1, clients))  # [M - 1, M, ...]
+        by_client = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), grads)
+        size = (clients - 1) * (tree.size(models) // clients)
+        up = Up((), (), by_client, jnp.full(cohort.ids.size, size))
+        return memory, up, Report(batches=batches.sum(axis=0))
+
+    def agree(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        (ids, _, arrived, received, *_), collaboration = state.memo, state.record
+        clients = ids.size
         places = jnp.arange(clients)
+        reported = arrived & uploads.reported
 
-        def grads_at(models: Params) -> Gradients:
-            return gradient(evaluate_key, models, cohort.train, cohort.ids)
-
-        def agreement(hop: Array) -> tuple[Float[Array, "m"], Int[Array, "m"]]:
-            """The inner product for each client and the one `hop` places after it; the batches."""
-            after = (places + hop) % clients
-            midpoints = jax.tree.map(lambda x: (x + x[after]) / 2, received)
-            gradients = grads_at(midpoints)
-            others = grads_at(tree.take(midpoints, (places - hop) % clients))
-            of_after = tree.take(trainable(others.grads), after)
-            products = jax.vmap(tree.dot)(trainable(gradients.grads), of_after)
-            return products, gradients.batches + others.batches
+        def agreement(hop: Array) -> Float[Array, "m"]:
+            """The inner product for each client and the one `hop` places after it."""
+            own = jax.tree.map(lambda x: x[:, hop - 1], uploads.plain)
+            back = jax.tree.map(lambda x: x[:, clients - hop - 1], uploads.plain)
+            return jax.vmap(tree.dot)(own, tree.take(back, (places + hop) % clients))
 
         hops = jnp.arange(1, clients // 2 + 1)
-        products, batches = lax.map(agreement, hops)  # [hops, M]
+        products = lax.map(agreement, hops)  # [hops, M]
         pairs = (places[None] + hops[:, None]) % clients
         firsts = jnp.broadcast_to(places, pairs.shape)
         agreements = jnp.zeros((clients, clients)).at[firsts, pairs].set(products)
         agreements = agreements.at[pairs, firsts].set(products)
         # The step of w, for those whose models arrived.
-        both = info.reported[:, None] & info.reported[None] & ~jnp.eye(clients, dtype=bool)
-        before = collaboration[:, cohort.ids]
+        both = reported[:, None] & reported[None] & ~jnp.eye(clients, dtype=bool)
+        before = collaboration[:, ids]
         if gamma is None:
             moved = jnp.where(agreements > 0, 1.0, 0.0)
         else:
             moved = jnp.clip(before + gamma * agreements, 0.0, 1.0)
         after = jnp.where(both & ~jnp.isnan(moved), moved, before)
         weights = pull_rows(jnp.where(both, after, 0.0), pull)
-        model, accepted = task.accept(trained, mix(weights, received), cohort)
-        info = info._replace(
-            weights=keep_own(weights, accepted),
-            up=clients * info.up,
-            down=(clients - 1) * info.down,
-            batches=info.batches + batches.sum(axis=0),
-            metrics={"edges": jnp.where(both, after, 0.0).sum() / clients},
+        return Outcome(
+            ServerState(record=collaboration.at[:, ids].set(after)),
+            # The client has the models of its mixture already.
+            Down(each=mix(weights, received), floats=jnp.zeros(clients, int)),
+            weights,
+            {"edges": jnp.where(both, after, 0.0).sum() / clients},
         )
-        collaboration = collaboration.at[:, cohort.ids].set(after)
-        return State(Clients(model, collaboration), ()), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.take(state.clients.model, cohort.ids)
-
-    return Algorithm(init, round, models, task.problem.apply)
+    exchanges = (
+        Exchange(client, server),
+        Exchange(compare, agree),
+        Exchange(steps.take_offered(task)),
+    )
+    return steps.compose(task, Wire(init, exchanges, steps.deploy_memory))

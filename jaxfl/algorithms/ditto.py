@@ -1,24 +1,20 @@
-"""Ditto: a personal model near the global one."""
+"""Ditto: a personal model near the global one.
+
+each round t:                                                               (Algorithm 1)
+  client i:  v_i = local training of F_i(v) + lam / 2 |v - w|^2 from v_i                    (2)
+             w_i = local training of F_i from w, and sends it
+  server:    w = the mean of the w_i
+client i deploys v_i.
+"""
 
 from typing import Annotated
 
-from jaxfl.algorithms.steps.client import (
-    deploy_common,
-    deploy_personal,
-    init_personal,
-    seen,
-    train_and_send,
-)
-from jaxfl.algorithms.steps.composition import compose
-from jaxfl.algorithms.steps.personal import Personal
-from jaxfl.algorithms.steps.server import take_mean
-from jaxfl.core.facts import method
-from jaxfl.core.messages import Down, Exchange, Report, Up, Wire, download_server, report_of
-from jaxfl.core.options import NOT_NEGATIVE
-from jaxfl.core.papers import Paper
+from jaxfl.algorithms import steps
+from jaxfl.core.facts import NOT_NEGATIVE, Paper, method
+from jaxfl.core.messages import Down, Exchange, Turn, Wire
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, PRNGKey, Scalar, Task
-from jaxfl.training.objectives import data_loss, proximal
+from jaxfl.training import data_loss, proximal
 
 
 @method(
@@ -34,7 +30,7 @@ from jaxfl.training.objectives import data_loss, proximal
     personal="the whole model v",
     sends="the model that it trained from the global model",
     defaults="pFedGraph's tables",
-    turn_first="lower lam: at 0 the personal model is local training",
+    advice="lower lam: at 0 the personal model is local training",
 )
 def ditto(task: Task, *, lam: Annotated[Scalar, NOT_NEGATIVE] = 1.0) -> Algorithm:
     """FedAvg, and a second model for each client, which stays near the global model.
@@ -65,15 +61,17 @@ def ditto(task: Task, *, lam: Annotated[Scalar, NOT_NEGATIVE] = 1.0) -> Algorith
     fit_personal = task.trainer(proximal(loss, lam))
 
     def client(
-        key: PRNGKey, memory: Personal, down: Down, cohort: Cohort
-    ) -> tuple[Personal, Up, Report]:
-        start = deploy_common(memory, down, cohort)
-        personal = deploy_personal(memory, down, cohort)
+        key: PRNGKey, memory: steps.Personal, down: Down, cohort: Cohort
+    ) -> Turn[steps.Personal]:
+        start = steps.deploy_common(memory, down, cohort)
+        personal = steps.deploy_personal(memory, down, cohort)
         fitted = fit_personal(stream(key, "second_fit"), personal, start, cohort)
-        _, up, report = train_and_send(fit, key, start, None, cohort)
-        report = report_of(fitted, batches=report.batches + fitted.batches)
-        return seen(fitted.params, cohort), up, report
+        _, up, report = steps.train_and_send(fit, key, start, None, cohort)
+        report = steps.report_of(fitted, batches=report.batches + fitted.batches)
+        return steps.seen(fitted.params, cohort), up, report
 
-    init = init_personal(task.problem)
-    exchange = Exchange(client, take_mean())
-    return compose(task, Wire(init, (exchange,), deploy_personal, download_server))
+    init = steps.init_personal(task.problem)
+    exchange = Exchange(client, steps.take_mean())
+    return steps.compose(
+        task, Wire(init, (exchange,), steps.deploy_personal, steps.download_server)
+    )

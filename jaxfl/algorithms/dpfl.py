@@ -1,4 +1,12 @@
-"""DPFL: each client chooses few collaborators, one after the other, by its validation loss."""
+"""DPFL: each client chooses few collaborators, one after the other, by its validation loss.
+
+each round t:
+  client i:  w_i = local training of F_i from x_i; sends it, and gets all w_j
+             S = {i}; as often as `budget`: add the j with which the mean of S (by size) has the
+             lowest validation loss, as long as that does not rise
+             x_i = the mean of the w_j of S
+client i deploys x_i.
+"""
 
 from typing import Annotated
 
@@ -6,14 +14,12 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from jaxfl.algorithms.steps.all_models import Offer, choose_from_all, isolate_rows
-from jaxfl.core.facts import method
+from jaxfl.algorithms import steps
+from jaxfl.core.facts import COUNT_OR_ZERO, Paper, method
 from jaxfl.core.messages import Report
-from jaxfl.core.options import COUNT_OR_ZERO
-from jaxfl.core.papers import Paper
 from jaxfl.core.types import Algorithm, Cohort, Params, PRNGKey, Task
-from jaxfl.kernels.mixing import mix
-from jaxfl.training.deployed import deployed_losses
+from jaxfl.kernels import mix
+from jaxfl.training import deployed_losses
 
 
 @method(
@@ -29,7 +35,7 @@ from jaxfl.training.deployed import deployed_losses
     sends="its model",
     defaults="ours",
     starts_from_server=False,
-    turn_first="budget, the number of collaborators; then raise --val, by which they are chosen",
+    advice="budget, the number of collaborators; then raise --val, by which they are chosen",
 )
 def dpfl(task: Task, *, budget: Annotated[int, COUNT_OR_ZERO] = 3) -> Algorithm:
     """Each client takes the mean with at most `budget` others, which it chooses greedily.
@@ -40,7 +46,7 @@ def dpfl(task: Task, *, budget: Annotated[int, COUNT_OR_ZERO] = 3) -> Algorithm:
     budget is not spent. The graph is directed and sparse: a row has at most 1 + budget weights.
     A client without validation data keeps its model.
 
-    The server also tells the sizes of all clients, which are the weights of a mean.
+    The server also sends the sizes of all clients, which are the weights of a mean.
 
     State: memory = each client's model; server = nothing. Metrics: `edges`, the mean number of
     collaborators.
@@ -62,7 +68,7 @@ def dpfl(task: Task, *, budget: Annotated[int, COUNT_OR_ZERO] = 3) -> Algorithm:
     """
     losses_of = deployed_losses(task)
 
-    def choose(key: PRNGKey, offer: Offer, cohort: Cohort) -> tuple[Params, Report]:
+    def choose(key: PRNGKey, offer: steps.Offer, cohort: Cohort) -> tuple[Params, Report]:
         sizes = jnp.maximum(offer.sizes, 1).astype(float)
         senders = jnp.arange(sizes.size)
 
@@ -92,8 +98,8 @@ def dpfl(task: Task, *, budget: Annotated[int, COUNT_OR_ZERO] = 3) -> Algorithm:
 
         begin = (offer.own, losses(offer.own), cohort.val.weights.any(axis=1))
         (neighbours, _, _), _ = lax.scan(add, begin, None, length=min(budget, senders.size - 1))
-        weights = isolate_rows(rows_of(neighbours), offer)
+        weights = steps.isolate_rows(rows_of(neighbours), offer)
         edges = (weights > 0).sum() / cohort.ids.size - 1
         return mix(weights, offer.models), Report(weights=weights, metrics={"edges": edges})
 
-    return choose_from_all(task, choose, sizes=True)
+    return steps.choose_from_all(task, choose, sizes=True)

@@ -1,21 +1,22 @@
-"""Epidemic Learning and Morph: clients exchange models with others that change in each round."""
+"""Epidemic Learning and Morph: clients exchange models with others that change in each round.
+
+each round t:                                                         (Algorithms 1 and 2)
+  client i:  w_i = local training of F_i from w_i; sends it to its peers of the round:
+             those next to it in a random circle, some drawn at random, or the least similar ones
+             w_i = the mean of w_i and of the models that it gets
+client i deploys w_i.
+"""
 
 from typing import Annotated, Literal
 
-from jaxfl.algorithms.steps.client import deploy_memory, init_own, take_offered, train_and_send
-from jaxfl.algorithms.steps.composition import compose
-from jaxfl.algorithms.steps.network import deliver, init_past, mix_delivered
-from jaxfl.core.facts import method
-from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Uploads, Wire
-from jaxfl.core.options import COUNT
-from jaxfl.core.papers import Paper
+from jaxfl.algorithms import steps
+from jaxfl.core.facts import COUNT, Paper, method
+from jaxfl.core.messages import Down, Exchange, Outcome, ServerState, Turn, Uploads, Wire
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Task
 from jaxfl.graphs.links import EdgeDelay, EdgeLoss, EdgePart, links_of
-from jaxfl.kernels.gossip import least_similar, random_circle, random_receivers
-from jaxfl.kernels.network import mean_rows
-from jaxfl.kernels.similarity import cosine
-from jaxfl.training.objectives import data_loss
+from jaxfl.kernels import cosine, least_similar, mean_rows, random_circle, random_receivers
+from jaxfl.training import data_loss
 
 
 @method(
@@ -34,9 +35,9 @@ from jaxfl.training.objectives import data_loss
     defaults="ours",
     offers_mixture=True,
     starts_from_server=False,
-    tells_gap=True,
+    reports_gap=True,
     separating={"degree": 1},
-    turn_first="degree: lower it where clients differ, raise it where they are alike",
+    advice="degree: lower it where clients differ, raise it where they are alike",
 )
 def epidemic(
     task: Task,
@@ -91,18 +92,16 @@ def epidemic(
       (4, 4)
     """
     fit = task.trainer(data_loss(task.problem))
-    start = init_own(task.problem)
+    start = steps.init_own(task.problem)
     links = links_of(edge_loss, edge_delay, edge_part)
 
     def init(key: PRNGKey, train: Dataset) -> tuple[Params, ServerState]:
         memory, _ = start(key, train)
         links.check(len(train.mask))
-        return memory, ServerState(record=init_past(links, memory))
+        return memory, ServerState(record=steps.init_past(links, memory))
 
-    def client(
-        key: PRNGKey, memory: Params, down: Down, cohort: Cohort
-    ) -> tuple[Params, Up, Report]:
-        return train_and_send(fit, key, memory, None, cohort)
+    def client(key: PRNGKey, memory: Params, down: Down, cohort: Cohort) -> Turn[Params]:
+        return steps.train_and_send(fit, key, memory, None, cohort)
 
     def network_step(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
         draw = stream(key, "server")
@@ -113,9 +112,9 @@ def epidemic(
             neighbours = random_receivers(draw, len(uploads.ids), degree, *who)
         else:
             neighbours = least_similar(cosine(uploads.received), degree, uploads.reported)
-        delivery = deliver(links, key, uploads, neighbours, state.record)
+        delivery = steps.deliver(links, key, uploads, neighbours, state.record)
         rows = mean_rows(delivery.network, delivery.arrived)
-        return mix_delivered(delivery, rows, state)
+        return steps.mix_delivered(delivery, rows, state)
 
-    exchanges = (Exchange(client, network_step), Exchange(take_offered(task)))
-    return compose(task, Wire(init, exchanges, deploy_memory))
+    exchanges = (Exchange(client, network_step), Exchange(steps.take_offered(task)))
+    return steps.compose(task, Wire(init, exchanges, steps.deploy_memory))

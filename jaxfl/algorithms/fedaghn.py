@@ -1,4 +1,13 @@
-"""FedAGHN: attention between the clients' updates, with trained scalars for each layer."""
+"""FedAGHN: attention between the clients' updates, with trained scalars for each layer.
+
+each round t, for each layer, with the last updates u_j:
+  server:    r_ij = softmax_j(s_i cos(u_i, u_j)) / (1 + p_i) for j != i, r_ii = p_i / (1 + p_i)
+             x_i = sum_j r_ij w_j of the models that it last received, and sends it
+  client i:  w_i = local training of F_i from x_i, and sends it
+  server:    u_i = w_i - x_i
+             (p_i, s_i) = (p_i, s_i) - eta J'(x_i - w_i), J the Jacobian of x_i by (p_i, s_i)
+client i deploys w_i.
+"""
 
 from typing import Annotated, NamedTuple
 
@@ -6,15 +15,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxfl.algorithms.steps.layerwise import Record, Step, Weights, by_layer, learned_mixtures
+from jaxfl.algorithms import steps
 from jaxfl.core import tree
-from jaxfl.core.facts import method
+from jaxfl.core.facts import NOT_NEGATIVE, Paper, method
 from jaxfl.core.messages import Uploads
-from jaxfl.core.options import NOT_NEGATIVE
-from jaxfl.core.papers import Paper
 from jaxfl.core.types import Algorithm, Params, PRNGKey, Scalar, Task
-from jaxfl.kernels.amp import heuristic
-from jaxfl.kernels.similarity import cosine
+from jaxfl.kernels import cosine, heuristic
 
 
 class Scalars(NamedTuple):
@@ -44,7 +50,7 @@ class Scalars(NamedTuple):
     mixes_before_training=True,
     starts_from_server=False,
     separating={"own": 1.0, "sharpness": 10.0},
-    turn_first="raise own, the weight of a client's own model, and sharpness: the defaults mix "
+    advice="raise own, the weight of a client's own model, and sharpness: the defaults mix "
     "nearly evenly",
 )
 def fedaghn(
@@ -66,7 +72,7 @@ def fedaghn(
     step of SGD. p_i stays 0 or more.
 
     State: memory = the model that the client last trained, which it deploys; record =
-    `layerwise.Record` of `Scalars` and the client's last update: what the server received less the
+    `LayerRecord` of `Scalars` and the client's last update: what the server received less the
     mixture from which it trained; server = nothing. Weights: a matrix for each layer. Metrics:
     `own` and `sharpness`, the means of p and s over layers and clients of the round.
 
@@ -90,27 +96,29 @@ def fedaghn(
     """
 
     def start(key: PRNGKey, model: Params, clients: int) -> tuple[Scalars, Params]:
-        ones = jnp.ones((clients, len(by_layer(model))))
+        ones = jnp.ones((clients, len(steps.by_layer(model))))
         nothing = tree.zeros_like(tree.broadcast(model, clients))
         return Scalars(own * ones, sharpness * ones), nothing
 
     # The weights of each layer, by softmax attention between the last updates.
-    def weigh(learned: Scalars, update: Params) -> Weights:
+    def weigh(learned: Scalars, update: Params) -> steps.LayerWeights:
         own, sharpness = learned
         weights = {}
-        for place, (name, leaves) in enumerate(by_layer(update).items()):
+        for place, (name, leaves) in enumerate(steps.by_layer(update).items()):
             share = own[:, place, None] / (1 + own[:, place, None])
             weights[name] = heuristic(cosine(leaves), share, sharpness[:, place, None])
         return weights
 
     # A step on the scalars.
-    def step(record: Record, grads: Scalars, weights: Weights, uploads: Uploads) -> Step:
+    def step(
+        record: steps.LayerRecord, grads: Scalars, weights: steps.LayerWeights, uploads: Uploads
+    ) -> steps.LayerStep:
         own, sharpness = jax.tree.map(lambda x, g: x - eta * g, record.learned, grads)
         own = jnp.maximum(own, 0.0)
-        return Step(
+        return steps.LayerStep(
             Scalars(own, sharpness),
             jax.tree.map(jnp.subtract, uploads.received, uploads.before),
             {"own": own.mean(), "sharpness": sharpness.mean()},
         )
 
-    return learned_mixtures(task, start=start, weigh=weigh, step=step)
+    return steps.learned_mixtures(task, start=start, weigh=weigh, step=step)

@@ -1,4 +1,12 @@
-"""FedAsync: the server mixes in each model as it arrives, less if it is stale."""
+"""FedAsync: the server mixes in each model as it arrives, less if it is stale.
+
+each time that a client arrives:                                            (Algorithm 1)
+  client i:  w_i = local training of F_i(w) + rho / 2 |w - y_i|^2 from y_i, the model that it
+             has got when it last took part; sends it
+  server:    d = how many models it has mixed in since then
+             x = (1 - alpha s(d)) x + alpha s(d) w_i, and sends it
+client i deploys x.
+"""
 
 from typing import Annotated
 
@@ -6,15 +14,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jaxfl.algorithms.steps.staleness import Discount, discount, stale_starts
-from jaxfl.core.facts import method
+from jaxfl.algorithms import steps
+from jaxfl.core.facts import FRACTION, NOT_NEGATIVE, Paper, method
 from jaxfl.core.messages import ServerState, Uploads
-from jaxfl.core.options import FRACTION, NOT_NEGATIVE
-from jaxfl.core.papers import Paper
 from jaxfl.core.streams import client_keys, stream
 from jaxfl.core.types import Algorithm, PRNGKey, Scalar, Task
-from jaxfl.kernels.mixing import mix
-from jaxfl.training.objectives import data_loss, proximal
+from jaxfl.kernels import mix
+from jaxfl.training import data_loss, proximal
 
 # The exponent of the polynomial discount, and the slope of the hinge.
 SLOPES = {"constant": 0.0, "polynomial": 0.5, "hinge": 10.0}
@@ -34,13 +40,13 @@ SLOPES = {"constant": 0.0, "polynomial": 0.5, "hinge": 10.0}
     sends="its model",
     defaults="ours",
     starts_from_server=False,
-    turn_first="lower alpha if the accuracy jumps; one model cannot fit clients that differ",
+    advice="lower alpha if the accuracy jumps; one model cannot fit clients that differ",
 )
 def fedasync(
     task: Task,
     *,
     alpha: Annotated[Scalar, FRACTION] = 0.6,
-    staleness: Discount = "polynomial",
+    staleness: steps.Discount = "polynomial",
     a: Annotated[Scalar | None, NOT_NEGATIVE] = None,
     b: Annotated[Scalar, NOT_NEGATIVE] = 4.0,
     rho: Annotated[Scalar, NOT_NEGATIVE] = 0.005,
@@ -86,15 +92,15 @@ def fedasync(
         before = (jnp.cumsum(arrived) - arrived)[jnp.argsort(order)]
         delay = mixed - state.record + before
         # Algorithm 1: alpha_t = alpha s(t - tau).
-        steps = alpha * discount(delay, staleness, slope, b) * uploads.reported
-        counts = _left_in_the_end(steps[order])[jnp.argsort(order)]
+        rates = alpha * steps.discount(delay, staleness, slope, b) * uploads.reported
+        counts = _left_in_the_end(rates[order])[jnp.argsort(order)]
         # x_t = (1 - alpha_t) x_(t-1) + alpha_t x_new, for one arrival after the other.
         increment = mix(counts, uploads.received)
-        factor = jnp.prod(1 - steps)
+        factor = jnp.prod(1 - rates)
         model = jax.tree.map(lambda old, new: factor * old + new, model, increment)
         return (model, mixed + arrived.sum()), counts, delay
 
-    return stale_starts(task, proximal(data_loss(task.problem), rho), step)
+    return steps.stale_starts(task, proximal(data_loss(task.problem), rho), step)
 
 
 def _order(key: PRNGKey, ids: Int[Array, "m"]) -> Int[Array, "m"]:
@@ -102,7 +108,7 @@ def _order(key: PRNGKey, ids: Int[Array, "m"]) -> Int[Array, "m"]:
     return jnp.argsort(jax.vmap(jax.random.uniform)(client_keys(key, ids)))
 
 
-def _left_in_the_end(steps: Float[Array, "m"]) -> Float[Array, "m"]:
+def _left_in_the_end(rates: Float[Array, "m"]) -> Float[Array, "m"]:
     """What is left of each model after the last one: a_j times the product of 1 - a_k behind it."""
-    behind = jnp.cumprod((1 - steps)[::-1])[::-1]
-    return steps * jnp.append(behind[1:], 1.0)
+    behind = jnp.cumprod((1 - rates)[::-1])[::-1]
+    return rates * jnp.append(behind[1:], 1.0)

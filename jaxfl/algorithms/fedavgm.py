@@ -1,13 +1,18 @@
-"""FedAvgM: momentum on the server."""
+"""FedAvgM: momentum on the server.
+
+each round t:
+  client i:  w_i = local training of F_i from w, and sends it
+  server:    g = w - sum_i p_i w_i, where p_i are the clients' shares of the examples
+             v = momentum v + g; w = w - rate (g + momentum v)
+client i deploys w.
+"""
 
 from typing import Annotated
 
 import optax
 
-from jaxfl.algorithms.steps.templates import global_model
-from jaxfl.core.facts import method
-from jaxfl.core.options import POSITIVE
-from jaxfl.core.papers import Paper
+from jaxfl.algorithms import steps
+from jaxfl.core.facts import POSITIVE, Paper, method
 from jaxfl.core.types import Algorithm, Scalar, Task
 
 
@@ -25,7 +30,7 @@ from jaxfl.core.types import Algorithm, Scalar, Task
     personal="",
     sends="its model",
     defaults="the paper",
-    turn_first="lower momentum if the accuracy jumps; one model cannot fit clients that differ",
+    advice="lower momentum if the accuracy jumps; one model cannot fit clients that differ",
 )
 def fedavgm(
     task: Task,
@@ -49,4 +54,4 @@ def fedavgm(
       >>> state.server[1][0]._fields
       ('trace',)
     """
-    return global_model(task, server_optimizer=optax.sgd(rate, momentum, nesterov))
+    return steps.global_model(task, server_optimizer=optax.sgd(rate, momentum, nesterov))

@@ -1,25 +1,17 @@
-"""FedBABU: the body is trained and averaged; the head stays as it was at first."""
+"""FedBABU: the body is trained and averaged; the head stays as it was at first.
 
-from jaxfl.algorithms.steps.client import deploy_common, init_global, train_and_send
-from jaxfl.algorithms.steps.composition import compose
-from jaxfl.algorithms.steps.heads import head_of
-from jaxfl.algorithms.steps.server import take_part
+each round t, with the head h that is never trained:                        (Algorithm 1)
+  client i:  b_i = local training of F_i(b, h) from the body b, and sends it
+  server:    b = sum_i p_i b_i, where p_i are the clients' shares of the examples
+client i deploys (b, h), and fine-tunes it.
+"""
+
+from jaxfl.algorithms import steps
 from jaxfl.core import tree
-from jaxfl.core.facts import method
-from jaxfl.core.messages import (
-    Down,
-    Exchange,
-    Outcome,
-    Report,
-    ServerState,
-    Up,
-    Uploads,
-    Wire,
-    download_server,
-)
-from jaxfl.core.papers import Paper
+from jaxfl.core.facts import Paper, method
+from jaxfl.core.messages import Down, Exchange, Outcome, ServerState, Turn, Uploads, Wire
 from jaxfl.core.types import Algorithm, Cohort, PRNGKey, Task
-from jaxfl.training.objectives import data_loss, of_part
+from jaxfl.training import data_loss, of_part
 
 
 @method(
@@ -34,7 +26,7 @@ from jaxfl.training.objectives import data_loss, of_part
     place="Algorithm 1",
     personal="",
     sends="its body",
-    turn_first="look at the scores of the fine-tuned models: the method is made for models that "
+    advice="look at the scores of the fine-tuned models: the method is made for models that "
     "clients fine-tune",
 )
 def fedbabu(task: Task, *, head: tree.Layers | None = None) -> Algorithm:
@@ -60,12 +52,12 @@ def fedbabu(task: Task, *, head: tree.Layers | None = None) -> Algorithm:
       ['body', 'head']
     """
     fit = task.trainer(of_part(data_loss(task.problem)))
-    head = head_of(task.problem, head)
-    step = take_part("body", "head")
+    head = steps.head_of(task.problem, head)
+    step = steps.take_part("body", "head")
 
-    def client(key: PRNGKey, memory: tuple, down: Down, cohort: Cohort) -> tuple[tuple, Up, Report]:
-        heads, start = tree.split(deploy_common(memory, down, cohort), head)
-        trained, up, report = train_and_send(fit, key, start, heads, cohort)
+    def client(key: PRNGKey, memory: tuple, down: Down, cohort: Cohort) -> Turn[tuple]:
+        heads, start = tree.split(steps.deploy_common(memory, down, cohort), head)
+        trained, up, report = steps.train_and_send(fit, key, start, heads, cohort)
         return memory, up, report._replace(trained=tree.join(trained, heads))
 
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
@@ -73,5 +65,7 @@ def fedbabu(task: Task, *, head: tree.Layers | None = None) -> Algorithm:
         outcome = step(key, state, uploads)
         return outcome._replace(state=ServerState(tree.join(outcome.state.server, initial_head)))
 
-    init = init_global(task.problem)
-    return compose(task, Wire(init, (Exchange(client, server),), deploy_common, download_server))
+    init = steps.init_global(task.problem)
+    return steps.compose(
+        task, Wire(init, (Exchange(client, server),), steps.deploy_common, steps.download_server)
+    )

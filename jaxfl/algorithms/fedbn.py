@@ -1,10 +1,14 @@
-"""FedBN: personal normalisation layers."""
+"""FedBN: personal normalisation layers.
 
-from jaxfl.algorithms.steps.server import equal_mean
-from jaxfl.algorithms.steps.templates import partial_model
+each round t, with the client's normalisation layers n_i:                   (Algorithm 1)
+  client i:  (b_i, n_i) = local training of F_i from (b, n_i), and sends b_i
+  server:    b = the mean of the b_i
+client i deploys (b, n_i).
+"""
+
+from jaxfl.algorithms import steps
 from jaxfl.core import tree
-from jaxfl.core.facts import method
-from jaxfl.core.papers import Paper
+from jaxfl.core.facts import Paper, method
 from jaxfl.core.types import Algorithm, Params, Task
 
 
@@ -20,7 +24,7 @@ from jaxfl.core.types import Algorithm, Params, Task
     place="Algorithm 1",
     personal="the normalisation layers",
     sends="all other layers",
-    turn_first="norms, the personal layers: a model without normalisation layers makes this FedAvg",
+    advice="norms, the personal layers: a model without normalisation layers makes this FedAvg",
 )
 def fedbn(task: Task, *, norms: tree.Layers = "[Nn]orm") -> Algorithm:
     """FedAvg, but each client keeps the parameters and statistics of its normalisation layers.
@@ -46,4 +50,4 @@ def fedbn(task: Task, *, norms: tree.Layers = "[Nn]orm") -> Algorithm:
         personal, shared = tree.split(model, norms)
         return shared, personal
 
-    return partial_model(task, divide, "shared", "norms", equal_mean)
+    return steps.partial_model(task, divide, "shared", "norms", steps.equal_mean)

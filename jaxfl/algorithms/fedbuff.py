@@ -1,19 +1,25 @@
-"""FedBuff: the server takes a step with a buffer of updates, some of which are stale."""
+"""FedBuff: the server takes a step with a buffer of updates, some of which are stale.
+
+each round t, with a buffer of K clients:                                   (Algorithm 1)
+  client i:  u_i = the update by local training of F_i from the model that it has got when it
+             last took part; sends it
+  server:    d_i = how many steps it has taken since then
+             x = x + rate / K sum_i u_i / (1 + d_i)^(1/2), and sends it
+client i deploys x.
+"""
 
 from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 
-from jaxfl.algorithms.steps.staleness import discount, shares, stale_starts
+from jaxfl.algorithms import steps
 from jaxfl.core import tree
-from jaxfl.core.facts import method
+from jaxfl.core.facts import POSITIVE, Paper, method
 from jaxfl.core.messages import ServerState, Uploads
-from jaxfl.core.options import POSITIVE
-from jaxfl.core.papers import Paper
 from jaxfl.core.types import Algorithm, PRNGKey, Scalar, Task
-from jaxfl.kernels.mixing import mix
-from jaxfl.training.batch_statistics import of_statistics
+from jaxfl.kernels import mix
+from jaxfl.training import of_statistics
 
 
 @method(
@@ -31,7 +37,7 @@ from jaxfl.training.batch_statistics import of_statistics
     sends="its update",
     defaults="ours",
     starts_from_server=False,
-    turn_first="lower rate if the accuracy jumps; one model cannot fit clients that differ",
+    advice="lower rate if the accuracy jumps; one model cannot fit clients that differ",
 )
 def fedbuff(task: Task, *, rate: Annotated[Scalar, POSITIVE] = 1.0) -> Algorithm:
     """One global model, moved by the mean of K updates of clients, less if these are stale.
@@ -63,16 +69,16 @@ def fedbuff(task: Task, *, rate: Annotated[Scalar, POSITIVE] = 1.0) -> Algorithm
     """
 
     def step(key: PRNGKey, state: ServerState, uploads: Uploads) -> tuple:
-        model, steps = state.server
+        model, number = state.server
         reported = uploads.reported
         # Section 5: the update of client i counts 1 / sqrt(1 + tau_i).
-        staleness = steps - state.record
-        counts = discount(staleness, "polynomial", 0.5, 0.0) * reported
+        staleness = number - state.record
+        counts = steps.discount(staleness, "polynomial", 0.5, 0.0) * reported
         updates = jax.tree.map(jnp.subtract, uploads.received, uploads.before)
         # Algorithm 1, lines 9 to 12: the sum of the updates over K, times eta_g.
         mean = mix(counts / jnp.maximum(reported.sum(), 1), updates)
         after = jax.tree.map(lambda old, step: old + rate * step, model, mean)
-        after = tree.combine(of_statistics, mix(shares(counts), uploads.received), after)
-        return (tree.where(reported.any(), after, model), steps + 1), counts, staleness
+        after = tree.combine(of_statistics, mix(steps.shares(counts), uploads.received), after)
+        return (tree.where(reported.any(), after, model), number + 1), counts, staleness
 
-    return stale_starts(task, None, step)
+    return steps.stale_starts(task, None, step)

@@ -1,4 +1,12 @@
-"""FedCedar: clusters of models are the nodes of a graph."""
+"""FedCedar: clusters of models are the nodes of a graph.
+
+each round t, with k the node of client i:
+  client i:  w_i = local training of F_i from x_k, and sends it; from the mean of the x if it
+             was away in the last round
+  server:    c_1, ..., c_K = the centres of k-means of the w_i                              (1)
+             R_kl = cos(c_k, c_l) / sum_m cos(c_k, c_m); x = R^P c                          (2)
+client i deploys that from which it would train.
+"""
 
 from typing import Annotated, Literal, NamedTuple
 
@@ -6,22 +14,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree
 
-from jaxfl.algorithms.steps.client import train_and_send
-from jaxfl.algorithms.steps.composition import compose
+from jaxfl.algorithms import steps
 from jaxfl.core import tree
 from jaxfl.core.errors import check
-from jaxfl.core.facts import method
-from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Uploads, Wire
-from jaxfl.core.options import COUNT, COUNT_OR_ZERO, POSITIVE
-from jaxfl.core.papers import Paper
+from jaxfl.core.facts import COUNT, COUNT_OR_ZERO, POSITIVE, Paper, method
+from jaxfl.core.messages import Down, Exchange, Outcome, ServerState, Turn, Uploads, Wire
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
-from jaxfl.kernels.cluster import distances_between, kmeans, predecessors
-from jaxfl.kernels.mixing import mix
-from jaxfl.kernels.propagate import contraction, graph_rows, propagate
-from jaxfl.kernels.similarity import Measure, similarities
-from jaxfl.training.deployed import deployed_losses
-from jaxfl.training.objectives import data_loss
+from jaxfl.kernels import contraction, graph_rows, kmeans, mix, predecessors, similarities
+from jaxfl.kernels.cluster import distances_between
+from jaxfl.kernels.propagate import propagate
+from jaxfl.kernels.similarity import Measure
+from jaxfl.training import data_loss, deployed_losses
 
 
 class Record(NamedTuple):
@@ -71,7 +75,7 @@ class Nodes(NamedTuple):
     defaults="the paper",
     absent="the mean of the nodes' models (section 3.5)",
     separating={"feature": "update"},
-    turn_first="feature=update, and graph=softmax with a low temperature: the defaults mix nearly "
+    advice="feature=update, and graph=softmax with a low temperature: the defaults mix nearly "
     "evenly",
 )
 def fedcedar(
@@ -186,9 +190,9 @@ def fedcedar(
         takes_node = ~(of_mean < of_node)
         return tree.choose(takes_node, *down.each), takes_node
 
-    def client(key: PRNGKey, memory: tuple, down: Down, cohort: Cohort) -> tuple[tuple, Up, Report]:
+    def client(key: PRNGKey, memory: tuple, down: Down, cohort: Cohort) -> Turn[tuple]:
         start, takes_node = choose(down, cohort)
-        _, up, report = train_and_send(fit, key, start, None, cohort)
+        _, up, report = steps.train_and_send(fit, key, start, None, cohort)
         return memory, up._replace(plain=takes_node), report
 
     def identify(
@@ -257,4 +261,4 @@ def fedcedar(
     def deploy(memory: tuple, down: Down, cohort: Cohort) -> Params:
         return choose(down, cohort)[0]
 
-    return compose(task, Wire(init, (Exchange(client, server),), deploy, download))
+    return steps.compose(task, Wire(init, (Exchange(client, server),), deploy, download))

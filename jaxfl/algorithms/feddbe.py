@@ -1,4 +1,12 @@
-"""FedDBE: each client keeps what is its own in the mean of the features, apart from the model."""
+"""FedDBE: each client keeps what is its own in the mean of the features, apart from the model.
+
+each round t, with the client's memory z_i, and the consensus g:
+  client i:  (w_i, z_i) = local training from (w, z_i) of F_i, in which z_i is added to the
+             features, plus kappa / 2 times the mean square of (mean features - g); sends w_i
+  server:    w = sum_i p_i w_i, where p_i are the clients' shares of the examples
+             after the first round g = sum_i p_i (mean features of client i), for good
+client i deploys (w, z_i).
+"""
 
 from typing import Annotated, NamedTuple
 
@@ -7,36 +15,15 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, PyTree
 
-from jaxfl.algorithms.steps.composition import compose
-from jaxfl.algorithms.steps.heads import (
-    class_features,
-    features_of,
-    head_of,
-    part_weights,
-    training_features_of,
-)
-from jaxfl.algorithms.steps.server import mean_by_size
+from jaxfl.algorithms import steps
 from jaxfl.core import tree
 from jaxfl.core.errors import check
-from jaxfl.core.facts import method
-from jaxfl.core.messages import (
-    Down,
-    Exchange,
-    Outcome,
-    Report,
-    ServerState,
-    Up,
-    Uploads,
-    Wire,
-    download_server,
-    report_of,
-)
-from jaxfl.core.options import NOT_NEGATIVE
+from jaxfl.core.facts import NOT_NEGATIVE, Paper, method
+from jaxfl.core.messages import Down, Exchange, Outcome, ServerState, Turn, Up, Uploads, Wire
 from jaxfl.core.over_clients import over_clients
-from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
-from jaxfl.training.objectives import loss_of, masked_mean, training_predictions
+from jaxfl.training import loss_of, masked_mean, training_predictions
 
 
 class Server(NamedTuple):
@@ -62,7 +49,7 @@ class Server(NamedTuple):
     personal="the memory of the representation bias, which is added to the features",
     sends="its model, and its mean features in the first round",
     defaults="the authors' code",
-    turn_first="where it fails, take no momentum, or a tenth of the learning rate: kappa limits "
+    advice="where it fails, take no momentum, or a tenth of the learning rate: kappa limits "
     "the steps",
 )
 def feddbe(task: Task, *, kappa: Annotated[Scalar, NOT_NEGATIVE] = 50.0) -> Algorithm:
@@ -99,9 +86,9 @@ def feddbe(task: Task, *, kappa: Annotated[Scalar, NOT_NEGATIVE] = 50.0) -> Algo
       ((4, 8), ['global', 'memory'])
     """
     problem = task.problem
-    features = features_of(problem)
-    training_features = training_features_of(problem)
-    head = head_of(problem, None)
+    features = steps.features_of(problem)
+    training_features = steps.training_features_of(problem)
+    head = steps.head_of(problem, None)
 
     def kernel(model: Params) -> Float[Array, "d k"]:
         """The weights of the head, which is linear: a change of its input adds z @ kernel."""
@@ -134,7 +121,7 @@ def feddbe(task: Task, *, kappa: Annotated[Scalar, NOT_NEGATIVE] = 50.0) -> Algo
     fit = task.trainer(objective, whole_batch=True)
 
     def mean_features(model: Params, data: Dataset) -> Float[Array, "d"]:
-        return class_features(features, model, data, 1)[0][0]
+        return steps.class_features(features, model, data, 1)[0][0]
 
     def init(key: PRNGKey, train: Dataset) -> tuple[Array, ServerState]:
         model = problem.init(key)
@@ -144,7 +131,7 @@ def feddbe(task: Task, *, kappa: Annotated[Scalar, NOT_NEGATIVE] = 50.0) -> Algo
         memory = tree.broadcast(nothing, train.mask.shape[0])
         return memory, ServerState(Server(model, nothing, jnp.zeros((), bool)))
 
-    def client(key: PRNGKey, memory: Array, down: Down, cohort: Cohort) -> tuple[Array, Up, Report]:
+    def client(key: PRNGKey, memory: Array, down: Down, cohort: Cohort) -> Turn[Array]:
         start = deploy(memory, down, cohort)
         _, consensus, known = down.common
         clients = cohort.ids.size
@@ -165,19 +152,19 @@ def feddbe(task: Task, *, kappa: Annotated[Scalar, NOT_NEGATIVE] = 50.0) -> Algo
             (start["model"], nothing),
             floats=jnp.full(clients, floats),
         )
-        return trained["memory"], up, report_of(fitted)
+        return trained["memory"], up, steps.report_of(fitted)
 
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
         _, consensus, known = state.server
-        (model, means), weights = mean_by_size(uploads)
+        (model, means), weights = steps.mean_by_size(uploads)
         first = ~known & uploads.reported.any()
         new = Server(model, jnp.where(first, means, consensus), known | first)
         matrix = tree.broadcast(weights, uploads.ids.size)
-        parts = part_weights(matrix, "global", "memory", uploads.received[0])
+        parts = steps.part_weights(matrix, "global", "memory", uploads.received[0])
         return Outcome(ServerState(new), weights=parts)
 
     def deploy(memory: Array, down: Down, cohort: Cohort) -> Params:
         return {"model": tree.broadcast(down.common.model, cohort.ids.size), "memory": memory}
 
-    wire = Wire(init, (Exchange(client, server),), deploy, download_server)
-    return compose(task, wire, apply, predict=predict)
+    wire = Wire(init, (Exchange(client, server),), deploy, steps.download_server)
+    return steps.compose(task, wire, apply, predict=predict)

@@ -1,4 +1,12 @@
-"""FedDyn: a linear term in each client's loss, so that local optima agree with the global one."""
+"""FedDyn: a linear term in each client's loss, so that local optima agree with the global one.
+
+each round t:                                                               (Algorithm 1)
+  client i:  w_i = local training of F_i(w) - <g_i, w> + alpha / 2 |w - theta|^2 from theta
+             g_i = g_i - alpha (w_i - theta); sends w_i
+  server:    h = h - alpha / m sum_i (w_i - theta), for m clients in all
+             theta = the mean of the w_i - h / alpha
+client i deploys theta.
+"""
 
 from typing import Annotated, NamedTuple
 
@@ -6,17 +14,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from jaxfl.algorithms.steps.client import deploy_common, train_and_send
-from jaxfl.algorithms.steps.composition import compose
-from jaxfl.algorithms.steps.server import equal_mean
+from jaxfl.algorithms import steps
 from jaxfl.core import tree
-from jaxfl.core.facts import method
-from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Uploads, Wire
-from jaxfl.core.options import POSITIVE
-from jaxfl.core.papers import Paper
+from jaxfl.core.facts import POSITIVE, Paper, method
+from jaxfl.core.messages import Down, Exchange, Outcome, ServerState, Turn, Uploads, Wire
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
-from jaxfl.training.batch_statistics import trainable, without_statistics
-from jaxfl.training.objectives import data_loss, proximal
+from jaxfl.training import data_loss, proximal, trainable, without_statistics
 
 
 class Server(NamedTuple):
@@ -44,7 +47,7 @@ class Server(NamedTuple):
     personal="",
     sends="its model",
     defaults="the authors' code",
-    turn_first="raise alpha: clients then stay nearer to the global model; one model cannot fit "
+    advice="raise alpha: clients then stay nearer to the global model; one model cannot fit "
     "clients that differ",
 )
 def feddyn(task: Task, *, alpha: Annotated[Scalar, POSITIVE] = 0.01) -> Algorithm:
@@ -88,11 +91,9 @@ def feddyn(task: Task, *, alpha: Annotated[Scalar, POSITIVE] = 0.01) -> Algorith
     def download(state: ServerState) -> Down:
         return Down(state.server.model)
 
-    def client(
-        key: PRNGKey, memory: Params, down: Down, cohort: Cohort
-    ) -> tuple[Params, Up, Report]:
-        start = deploy_common(memory, down, cohort)
-        trained, up, report = train_and_send(fit, key, start, (memory, start), cohort)
+    def client(key: PRNGKey, memory: Params, down: Down, cohort: Cohort) -> Turn[Params]:
+        start = steps.deploy_common(memory, down, cohort)
+        trained, up, report = steps.train_and_send(fit, key, start, (memory, start), cohort)
         # The client's linear term, of its own model, whatever the server receives of it.
         drift = without_statistics(tree.subtract(trained, down.common))
         return jax.tree.map(lambda g, d: g - alpha * d, memory, drift), up, report
@@ -100,7 +101,7 @@ def feddyn(task: Task, *, alpha: Annotated[Scalar, POSITIVE] = 0.01) -> Algorith
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
         before = state.server
         # h, and the mean of the models less h / alpha.
-        mean, weights = equal_mean(uploads)
+        mean, weights = steps.equal_mean(uploads)
         fraction = uploads.reported.sum() / before.clients
         change = without_statistics(jax.tree.map(jnp.subtract, mean, before.model))
         correction = jax.tree.map(lambda h, d: h - alpha * fraction * d, before.correction, change)
@@ -110,4 +111,6 @@ def feddyn(task: Task, *, alpha: Annotated[Scalar, POSITIVE] = 0.01) -> Algorith
         new = tree.where(uploads.reported.any(), after, before)
         return Outcome(ServerState(new), weights=tree.broadcast(weights, uploads.ids.size))
 
-    return compose(task, Wire(init, (Exchange(client, server),), deploy_common, download))
+    return steps.compose(
+        task, Wire(init, (Exchange(client, server),), steps.deploy_common, download)
+    )

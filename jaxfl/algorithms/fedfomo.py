@@ -1,20 +1,25 @@
-"""FedFomo: clients weigh the other clients' models by their loss on validation data."""
+"""FedFomo: clients weigh the other clients' models by their loss on validation data.
+
+each round t, with the validation loss V_i:
+  client i:  w_i = local training of F_i from x_i; sends it, and gets all w_j
+             r_ij = max(V_i(x_i) - V_i(w_j), 0) / |w_j - x_i|, scaled to sum to 1
+             x_i = sum_j r_ij w_j
+client i deploys x_i.
+"""
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from jaxfl.algorithms.steps.all_models import Offer, choose_from_all, keep_rows
+from jaxfl.algorithms import steps
 from jaxfl.core import tree
-from jaxfl.core.facts import method
+from jaxfl.core.facts import Paper, method
 from jaxfl.core.messages import Report
-from jaxfl.core.papers import Paper
 from jaxfl.core.types import Algorithm, Cohort, Params, PRNGKey, Task
-from jaxfl.kernels.fomo import fomo_weights
-from jaxfl.kernels.mixing import mix
+from jaxfl.kernels import fomo_weights, mix
 from jaxfl.kernels.similarity import root
-from jaxfl.training.deployed import deployed_losses
+from jaxfl.training import deployed_losses
 
 
 @method(
@@ -31,7 +36,7 @@ from jaxfl.training.deployed import deployed_losses
     sends="its model",
     takes_top_edges=True,
     starts_from_server=False,
-    turn_first="raise --val: a client chooses whom to learn from on its validation examples",
+    advice="raise --val: a client chooses whom to learn from on its validation examples",
 )
 def fedfomo(task: Task) -> Algorithm:
     """Each client mixes all models itself, with weights by their loss on its validation data.
@@ -58,7 +63,7 @@ def fedfomo(task: Task) -> Algorithm:
     """
     losses_of = deployed_losses(task)
 
-    def choose(key: PRNGKey, offer: Offer, cohort: Cohort) -> tuple[Params, Report]:
+    def choose(key: PRNGKey, offer: steps.Offer, cohort: Cohort) -> tuple[Params, Report]:
         def losses(models: Params) -> Array:
             """The validation loss of each client [M] at its model of the stack [M, ...]."""
             return losses_of(models, cohort.val, cohort)
@@ -74,13 +79,13 @@ def fedfomo(task: Task) -> Algorithm:
         values = jnp.where(offer.reported[:, None], values, jnp.inf)
         weights = fomo_weights(before, values.T, root(squared.T))
         has_weight = weights.sum(axis=1) > 0
-        edges = keep_rows(task, weights, offer)
+        edges = steps.keep_rows(task, weights, offer)
 
         # A client for which no model has a weight keeps a model of its own.
         validates = cohort.val.weights.any(axis=1)
         fallback = tree.choose(validates, offer.start, offer.trained)
-        model = tree.choose(has_weight, mix(edges.rows, offer.models), fallback)
+        model = tree.choose(has_weight, mix(edges, offer.models), fallback)
         weights = jnp.where(has_weight[:, None], edges.weights, offer.own.astype(weights.dtype))
         return model, Report(weights=weights)
 
-    return choose_from_all(task, choose)
+    return steps.choose_from_all(task, choose)

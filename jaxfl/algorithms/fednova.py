@@ -1,32 +1,25 @@
-"""FedNova: updates are divided by how far local steps go, so that busy clients do not rule."""
+"""FedNova: updates are divided by how far local steps go, so that busy clients do not rule.
+
+each round t:
+  client i:  w_i = local training of F_i from w; sends it, and |a_i|, how far its steps go along
+             a constant gradient of 1
+  server:    w = w + (sum_i p_i |a_i|) sum_i p_i (w_i - w) / |a_i|                          (7)
+client i deploys w.
+"""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfl.algorithms.steps.client import deploy_common, init_global, train_and_send
-from jaxfl.algorithms.steps.composition import compose
-from jaxfl.algorithms.steps.displacement import displacement
+from jaxfl.algorithms import steps
 from jaxfl.core import tree
 from jaxfl.core.errors import warn
-from jaxfl.core.facts import method
-from jaxfl.core.messages import (
-    Down,
-    Exchange,
-    Outcome,
-    Report,
-    ServerState,
-    Up,
-    Uploads,
-    Wire,
-    download_server,
-)
-from jaxfl.core.papers import Paper
+from jaxfl.core.facts import Paper, method
+from jaxfl.core.messages import Down, Exchange, Outcome, ServerState, Turn, Uploads, Wire
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, PRNGKey, Task
-from jaxfl.kernels.mixing import mix, size_weights
-from jaxfl.training.batch_statistics import of_statistics
-from jaxfl.training.objectives import data_loss
+from jaxfl.kernels import mix, size_weights
+from jaxfl.training import data_loss, of_statistics
 
 # From this factor on the update of a client is multiplied by more than its first steps can carry.
 MUCH = 5.0
@@ -46,7 +39,7 @@ MUCH = 5.0
     place="equation (7)",
     personal="",
     sends="its model and how far its local steps go",
-    turn_first="--local-epochs: with fewer of them clients drift less; one model cannot fit all "
+    advice="--local-epochs: with fewer of them clients drift less; one model cannot fit all "
     "clients",
     defaults="the paper",
 )
@@ -74,11 +67,11 @@ def fednova(task: Task) -> Algorithm:
       (4, 4)
     """
     fit = task.trainer(data_loss(task.problem))
-    measure = displacement(task)
+    measure = steps.displacement(task)
 
-    def client(key: PRNGKey, memory: tuple, down: Down, cohort: Cohort) -> tuple[tuple, Up, Report]:
-        start = deploy_common(memory, down, cohort)
-        _, up, report = train_and_send(fit, key, start, None, cohort)
+    def client(key: PRNGKey, memory: tuple, down: Down, cohort: Cohort) -> Turn[tuple]:
+        start = steps.deploy_common(memory, down, cohort)
+        _, up, report = steps.train_and_send(fit, key, start, None, cohort)
         distance = measure(stream(key, "second_fit"), cohort)
         return memory, up._replace(plain=distance), report
 
@@ -117,6 +110,6 @@ def fednova(task: Task) -> Algorithm:
                 "sizes; choose fedavg, or --local-steps, of which all clients take the same number"
             )
 
-    init = init_global(task.problem)
-    wire = Wire(init, (Exchange(client, server),), deploy_common, download_server)
-    return compose(task, wire, warn_of_sizes=warn_of_sizes)
+    init = steps.init_global(task.problem)
+    wire = Wire(init, (Exchange(client, server),), steps.deploy_common, steps.download_server)
+    return steps.compose(task, wire, warn_of_sizes=warn_of_sizes)

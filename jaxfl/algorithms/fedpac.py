@@ -1,4 +1,15 @@
-"""FedPAC: heads combined by a quadratic program, and features aligned with prototypes."""
+"""FedPAC: heads combined by a quadratic program, and features aligned with prototypes.
+
+each round t, with the body b, the client's head h_i and features f:
+  client i:  s_i = its mean features by class, times the shares of the classes; v_i = the variance
+             h_i = local training of F_i(b, h) from h_i
+             b_i = local training of F_i(b, h_i) + lam |f(x) - c_y|^2 from b, of prototypes c
+             sends b_i, h_i, s_i, v_i and its mean features of each class
+  server:    b = sum_i p_i b_i; c = the means of the mean features
+             r_i = argmin_r sum_j v_j r_j^2 + |s_i - sum_j r_j s_j|^2 on the simplex
+             h_i = sum_j r_ij h_j, and sends it
+client i deploys (b, h_i).
+"""
 
 from functools import partial
 from typing import Annotated, NamedTuple
@@ -6,53 +17,25 @@ from typing import Annotated, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from jaxfl.algorithms.steps.composition import compose
-from jaxfl.algorithms.steps.heads import (
-    class_features,
-    features_of,
-    head_of,
-    part_weights,
-    training_features_of,
-)
-from jaxfl.algorithms.steps.labels import require_labels
-from jaxfl.algorithms.steps.prototypes import (
-    Prototypes,
-    client_prototypes,
-    distance_to_prototypes,
-    mean_prototypes,
-    no_prototypes,
-)
-from jaxfl.algorithms.steps.server import mean_by_size
+from jaxfl.algorithms import steps
 from jaxfl.core import tree
-from jaxfl.core.facts import method
+from jaxfl.core.facts import COUNT, NOT_NEGATIVE, Paper, method
 from jaxfl.core.messages import (
     Down,
     Exchange,
     Outcome,
     Report,
     ServerState,
+    Turn,
     Up,
     Uploads,
     Wire,
-    download_server,
-    report_of,
 )
-from jaxfl.core.options import COUNT, NOT_NEGATIVE
 from jaxfl.core.over_clients import over_clients
-from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
-from jaxfl.core.types import (
-    Algorithm,
-    Cohort,
-    Dataset,
-    Params,
-    PRNGKey,
-    Scalar,
-    Task,
-)
-from jaxfl.kernels.combination import combination_rows
-from jaxfl.kernels.mixing import isolate, mix
-from jaxfl.training.objectives import data_loss, of_part
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
+from jaxfl.kernels import combination_rows, isolate, mix
+from jaxfl.training import data_loss, of_part
 
 
 class Server(NamedTuple):
@@ -61,7 +44,7 @@ class Server(NamedTuple):
     # the global body
     body: Params
     # of the classes that a client has sent
-    prototypes: Prototypes
+    prototypes: steps.Prototypes
 
 
 class Statistics(NamedTuple):
@@ -87,7 +70,7 @@ class Statistics(NamedTuple):
     takes_top_edges=True,
     absent="the mixture of heads of its last round, with the current body",
     defaults="ours; one epoch for the head as in the authors' code",
-    turn_first="lower lam, the attraction to the prototypes; then head_epochs",
+    advice="lower lam, the attraction to the prototypes; then head_epochs",
 )
 def fedpac(
     task: Task,
@@ -126,9 +109,9 @@ def fedpac(
       ((2, 8), ['body', 'head'])
     """
     problem = task.problem
-    features = features_of(problem)
-    training_features = training_features_of(problem)
-    head = head_of(problem, None)
+    features = steps.features_of(problem)
+    training_features = steps.training_features_of(problem)
+    head = steps.head_of(problem, None)
     part_loss = of_part(data_loss(problem))
 
     def alignment(body: Params, batch: Dataset, anchor: tuple, key: PRNGKey):
@@ -136,36 +119,34 @@ def fedpac(
         value, aux = part_loss(body, batch, personal, key)
         model = tree.join(body, personal)
         embeddings = training_features(model, batch.x, batch.mask, key)
-        return value + lam * distance_to_prototypes(embeddings, batch, prototypes), aux
+        return value + lam * steps.distance_to_prototypes(embeddings, batch, prototypes), aux
 
     fit_head = task.trainer(part_loss, epochs=head_epochs)
     fit_body = task.trainer(alignment)
 
-    def describe(model: Params, data: Dataset, prototypes: Prototypes) -> Statistics:
+    def describe(model: Params, data: Dataset, prototypes: steps.Prototypes) -> Statistics:
         classes = prototypes.known.size
-        means, counts = class_features(features, model, data, classes)
+        means, counts = steps.class_features(features, model, data, classes)
 
         def norms(params: Params, x: PyTree) -> Float[Array, "b 1"]:
             return jnp.sum(features(params, x) ** 2, axis=1, keepdims=True)
 
-        squared, _ = class_features(norms, model, data, classes)
+        squared, _ = steps.class_features(norms, model, data, classes)
         total = jnp.maximum(counts.sum(), 1.0)
         shares = counts / total
         # V: sum_k p_k E|f|^2 - p_k^2 |mean_k|^2, over the number of examples.
         spread = shares * squared[:, 0] - shares**2 * jnp.sum(means**2, axis=1)
         return Statistics(shares[:, None] * means, spread.sum() / total)
 
-    own_prototypes = over_clients(partial(client_prototypes, features), "auto")
+    own_prototypes = over_clients(partial(steps.client_prototypes, features), "auto")
 
     def init(key: PRNGKey, train: Dataset) -> tuple[Params, ServerState]:
-        require_labels(problem, train, "FedPAC")
+        steps.require_labels(problem, train, "FedPAC")
         personal, body = tree.split(problem.init(key), head)
-        server = Server(body, no_prototypes(problem, features, train))
+        server = Server(body, steps.no_prototypes(problem, features, train))
         return tree.broadcast(personal, train.mask.shape[0]), ServerState(server)
 
-    def client(
-        key: PRNGKey, memory: Params, down: Down, cohort: Cohort
-    ) -> tuple[Params, Up, Report]:
+    def client(key: PRNGKey, memory: Params, down: Down, cohort: Cohort) -> Turn[Params]:
         body, prototypes = tree.broadcast(down.common, cohort.ids.size)
         start = tree.join(memory, body)
         summaries = over_clients(describe, "auto")(start, cohort.train, prototypes)
@@ -179,16 +160,16 @@ def fedpac(
             (trained, own.values, summaries), (start, prototypes.values, nothing), plain=own.known
         )
         batches = fitted.batches + personal.batches
-        return personal.params, up, report_of(fitted, batches=batches, trained=trained)
+        return personal.params, up, steps.report_of(fitted, batches=batches, trained=trained)
 
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
         clients, reported = uploads.ids.size, uploads.reported
         models, values, statistics = uploads.received
         heads, bodies = tree.split(models, head)
         # The mean of the bodies, and of the prototypes of each class over those who have it.
-        body, weights = mean_by_size(uploads._replace(received=bodies))
-        sent = Prototypes(values, uploads.plain)
-        prototypes, _ = mean_prototypes(sent, reported, state.server.prototypes)
+        body, weights = steps.mean_by_size(uploads._replace(received=bodies))
+        sent = steps.Prototypes(values, uploads.plain)
+        prototypes, _ = steps.mean_prototypes(sent, reported, state.server.prototypes)
         # The combination of heads.
         by_head = combination_rows(
             statistics.variance, statistics.means.reshape(clients, -1), reported
@@ -197,17 +178,15 @@ def fedpac(
         matrix = tree.broadcast(weights, clients)
         return Outcome(
             ServerState(Server(body, prototypes)),
-            Down(each=mix(edges.rows, heads)),
-            part_weights(matrix, "body", "head", bodies, edges.weights),
+            Down(each=mix(edges, heads)),
+            steps.part_weights(matrix, "body", "head", bodies, edges.weights),
         )
 
-    def take_head(
-        key: PRNGKey, memory: Params, down: Down, cohort: Cohort
-    ) -> tuple[Params, None, Report]:
+    def take_head(key: PRNGKey, memory: Params, down: Down, cohort: Cohort) -> Turn[Params]:
         return down.each, None, Report()
 
     def deploy(memory: Params, down: Down, cohort: Cohort) -> Params:
         return tree.join(memory, tree.broadcast(down.common.body, cohort.ids.size))
 
     exchanges = (Exchange(client, server), Exchange(take_head))
-    return compose(task, Wire(init, exchanges, deploy, download_server))
+    return steps.compose(task, Wire(init, exchanges, deploy, steps.download_server))

@@ -1,10 +1,14 @@
-"""FedPer: personal heads on a shared body."""
+"""FedPer: personal heads on a shared body.
 
-from jaxfl.algorithms.steps.heads import head_of
-from jaxfl.algorithms.steps.templates import partial_model
+each round t, with the client's head h_i:                             (Algorithms 1 and 2)
+  client i:  (b_i, h_i) = local training of F_i from (b, h_i), and sends b_i
+  server:    b = sum_i p_i b_i, where p_i are the clients' shares of the examples
+client i deploys (b, h_i).
+"""
+
+from jaxfl.algorithms import steps
 from jaxfl.core import tree
-from jaxfl.core.facts import method
-from jaxfl.core.papers import Paper
+from jaxfl.core.facts import Paper, method
 from jaxfl.core.types import Algorithm, Params, Task
 
 
@@ -21,7 +25,7 @@ from jaxfl.core.types import Algorithm, Params, Task
     place="Algorithms 1 and 2",
     personal="the head",
     sends="its body",
-    turn_first="head, the personal layers: name more of them where clients differ much",
+    advice="head, the personal layers: name more of them where clients differ much",
 )
 def fedper(task: Task, *, head: tree.Layers | None = None) -> Algorithm:
     """FedAvg of the body; each client keeps a head of its own, trained together with the body.
@@ -43,10 +47,10 @@ def fedper(task: Task, *, head: tree.Layers | None = None) -> Algorithm:
       >>> sorted(info.weights)
       ['body', 'head']
     """
-    head = head_of(task.problem, head)
+    head = steps.head_of(task.problem, head)
 
     def divide(model: Params) -> tuple[Params, Params]:
         personal, body = tree.split(model, head)
         return body, personal
 
-    return partial_model(task, divide, "body", "head")
+    return steps.partial_model(task, divide, "body", "head")

@@ -1,4 +1,11 @@
-"""FedProto: clients exchange the mean features of each class, not models."""
+"""FedProto: clients exchange the mean features of each class, not models.
+
+each round t, with the features f and the prototypes c_k of the classes:    (Algorithm 1)
+  client i:  w_i = local training of F_i + lam |f(x) - c_y|^2 from w_i
+             sends its mean features of each class
+  server:    c_k = the mean of those of the clients that have class k
+client i deploys w_i.
+"""
 
 from functools import partial
 from typing import Annotated, Literal
@@ -6,37 +13,14 @@ from typing import Annotated, Literal
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from jaxfl.algorithms.steps.client import init_own
-from jaxfl.algorithms.steps.composition import compose
-from jaxfl.algorithms.steps.heads import features_of, training_features_of
-from jaxfl.algorithms.steps.labels import require_labels
-from jaxfl.algorithms.steps.prototypes import (
-    Prototypes,
-    client_prototypes,
-    distance_to_prototypes,
-    mean_prototypes,
-    no_prototypes,
-)
+from jaxfl.algorithms import steps
 from jaxfl.core import tree
-from jaxfl.core.facts import method
-from jaxfl.core.messages import (
-    Down,
-    Exchange,
-    Outcome,
-    Report,
-    ServerState,
-    Up,
-    Uploads,
-    Wire,
-    download_server,
-    report_of,
-)
-from jaxfl.core.options import NOT_NEGATIVE
+from jaxfl.core.facts import NOT_NEGATIVE, Paper, method
+from jaxfl.core.messages import Down, Exchange, Outcome, ServerState, Turn, Up, Uploads, Wire
 from jaxfl.core.over_clients import over_clients
-from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
-from jaxfl.training.objectives import data_loss, training_predictions
+from jaxfl.training import data_loss, training_predictions
 
 
 @method(
@@ -53,7 +37,7 @@ from jaxfl.training.objectives import data_loss, training_predictions
     personal="the whole model",
     sends="the mean features of each class that it has",
     defaults="the authors' code",
-    turn_first="lower lam, the attraction to the prototypes: at 0 it is local training",
+    advice="lower lam, the attraction to the prototypes: at 0 it is local training",
 )
 def fedproto(
     task: Task,
@@ -91,21 +75,21 @@ def fedproto(
       ((2, 8), ['model', 'prototypes'])
     """
     problem = task.problem
-    features = features_of(problem)
-    training_features = training_features_of(problem)
+    features = steps.features_of(problem)
+    training_features = steps.training_features_of(problem)
     loss = data_loss(problem)
 
-    def objective(params: Params, batch: Dataset, server: Prototypes, key: PRNGKey):
+    def objective(params: Params, batch: Dataset, server: steps.Prototypes, key: PRNGKey):
         value, aux = loss(params, batch, None, key)
         embeddings = training_features(params, batch.x, batch.mask, key)
-        return value + lam * distance_to_prototypes(embeddings, batch, server), aux
+        return value + lam * steps.distance_to_prototypes(embeddings, batch, server), aux
 
     fit = task.trainer(objective)
 
-    own_prototypes = over_clients(partial(client_prototypes, features), "auto")
+    own_prototypes = over_clients(partial(steps.client_prototypes, features), "auto")
 
     def nearest(
-        embeddings: Float[Array, "b d"], logits: Float[Array, "b k"], prototypes: Prototypes
+        embeddings: Float[Array, "b d"], logits: Float[Array, "b k"], prototypes: steps.Prototypes
     ) -> Float[Array, "b k"]:
         values, known = prototypes
         mask = known > 0
@@ -123,22 +107,20 @@ def fedproto(
         return nearest(training_features(model, x, mask, key), logits, prototypes), term
 
     def init(key: PRNGKey, train: Dataset) -> tuple[Params, ServerState]:
-        require_labels(problem, train, "FedProto")
-        memory, _ = init_own(problem)(key, train)
-        return memory, ServerState(no_prototypes(problem, features, train))
+        steps.require_labels(problem, train, "FedProto")
+        memory, _ = steps.init_own(problem)(key, train)
+        return memory, ServerState(steps.no_prototypes(problem, features, train))
 
-    def client(
-        key: PRNGKey, memory: Params, down: Down, cohort: Cohort
-    ) -> tuple[Params, Up, Report]:
+    def client(key: PRNGKey, memory: Params, down: Down, cohort: Cohort) -> Turn[Params]:
         before = tree.broadcast(down.common, cohort.ids.size)
         fitted = fit(stream(key, "fit"), memory, before, cohort)
         own = own_prototypes(fitted.params, cohort.train, before)
-        report = report_of(fitted, trained=deploy(fitted.params, down, cohort))
+        report = steps.report_of(fitted, trained=deploy(fitted.params, down, cohort))
         return fitted.params, Up(own.values, before.values, plain=own.known), report
 
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
-        sent = Prototypes(uploads.received, uploads.plain)
-        after, rows = mean_prototypes(sent, uploads.reported, state.server)
+        sent = steps.Prototypes(uploads.received, uploads.plain)
+        after, rows = steps.mean_prototypes(sent, uploads.reported, state.server)
         exists = rows.any(axis=1)
         mean = rows.sum(axis=0) / jnp.maximum(exists.sum(), 1)
         identity = jnp.eye(mean.size)
@@ -152,7 +134,7 @@ def fedproto(
         server = down.common._replace(known=down.common.known.astype(down.common.values.dtype))
         return {"model": memory, "prototypes": tree.broadcast(server, cohort.ids.size)}
 
-    wire = Wire(init, (Exchange(client, server),), deploy, download_server)
+    wire = Wire(init, (Exchange(client, server),), deploy, steps.download_server)
     if predict == "head":
-        return compose(task, wire)
-    return compose(task, wire, apply, predict=predict_in_training)
+        return steps.compose(task, wire)
+    return steps.compose(task, wire, apply, predict=predict_in_training)

@@ -1,24 +1,21 @@
-"""FedRep: personal heads on a shared body; a client trains its head before the body."""
+"""FedRep: personal heads on a shared body; a client trains its head before the body.
+
+each round t, with the client's head h_i:                                   (Algorithm 1)
+  client i:  h_i = local training of F_i(b, h) from h_i
+             b_i = local training of F_i(b, h_i) from b, and sends it
+  server:    b = the mean of the b_i
+client i deploys (b, h_i).
+"""
 
 from typing import Annotated
 
-from jaxfl.algorithms.steps.client import (
-    deploy_common,
-    deploy_parts,
-    init_parts,
-    train_and_send,
-)
-from jaxfl.algorithms.steps.composition import compose
-from jaxfl.algorithms.steps.heads import head_of
-from jaxfl.algorithms.steps.server import equal_mean, take_part
+from jaxfl.algorithms import steps
 from jaxfl.core import tree
-from jaxfl.core.facts import method
-from jaxfl.core.messages import Down, Exchange, Report, Up, Wire, download_server
-from jaxfl.core.options import COUNT
-from jaxfl.core.papers import Paper
+from jaxfl.core.facts import COUNT, Paper, method
+from jaxfl.core.messages import Down, Exchange, Turn, Wire
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Params, PRNGKey, Task
-from jaxfl.training.objectives import data_loss, of_part
+from jaxfl.training import data_loss, of_part
 
 
 @method(
@@ -34,8 +31,7 @@ from jaxfl.training.objectives import data_loss, of_part
     personal="the head",
     sends="its body",
     defaults="the authors' code",
-    turn_first="head_epochs: fewer if clients have few examples, more if the head lags behind the "
-    "body",
+    advice="head_epochs: fewer if clients have few examples, more if the head lags behind the body",
 )
 def fedrep(
     task: Task,
@@ -72,21 +68,19 @@ def fedrep(
     objective = of_part(data_loss(task.problem))
     fit_head = task.trainer(objective, **amount)
     fit_body = task.trainer(objective)
-    head = head_of(task.problem, head)
+    head = steps.head_of(task.problem, head)
 
-    def client(
-        key: PRNGKey, memory: Params, down: Down, cohort: Cohort
-    ) -> tuple[Params, Up, Report]:
-        start = deploy_common(memory, down, cohort)
+    def client(key: PRNGKey, memory: Params, down: Down, cohort: Cohort) -> Turn[Params]:
+        start = steps.deploy_common(memory, down, cohort)
         # The head with the body fixed, then the body with the head fixed.
         heads = fit_head(stream(key, "second_fit"), memory, start, cohort)
-        trained, up, report = train_and_send(fit_body, key, start, heads.params, cohort)
+        trained, up, report = steps.train_and_send(fit_body, key, start, heads.params, cohort)
         report = report._replace(
             batches=report.batches + heads.batches, trained=tree.join(heads.params, trained)
         )
         return heads.params, up, report
 
-    init = init_parts(task.problem, head)
+    init = steps.init_parts(task.problem, head)
     # The unweighted mean of the bodies.
-    exchange = Exchange(client, take_part("body", "head", equal_mean))
-    return compose(task, Wire(init, (exchange,), deploy_parts, download_server))
+    exchange = Exchange(client, steps.take_part("body", "head", steps.equal_mean))
+    return steps.compose(task, Wire(init, (exchange,), steps.deploy_parts, steps.download_server))

@@ -1,21 +1,24 @@
-"""FedRoD: a global model with a balanced loss, and a personal head beside the global head."""
+"""FedRoD: a global model with a balanced loss, and a personal head beside the global head.
+
+each round t, with the client's head h_i on the features of w:
+  client i:  w_i = local training from w of F_i with log n_c added to the logit of class c
+             h_i = local training from h_i of F_i at the sum of both logits, where w_i is fixed
+             sends w_i
+  server:    w = sum_i p_i w_i, where p_i are the clients' shares of the examples
+client i deploys (w, h_i).
+"""
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, PyTree
 
-from jaxfl.algorithms.steps.client import deploy_common, train_and_send
-from jaxfl.algorithms.steps.composition import compose
-from jaxfl.algorithms.steps.heads import features_of, training_features_of
-from jaxfl.algorithms.steps.labels import class_sizes, require_labels
-from jaxfl.algorithms.steps.server import take_part
+from jaxfl.algorithms import steps
 from jaxfl.core import tree
-from jaxfl.core.facts import method
-from jaxfl.core.messages import Down, Exchange, Report, ServerState, Up, Wire, download_server
-from jaxfl.core.papers import Paper
+from jaxfl.core.facts import Paper, method
+from jaxfl.core.messages import Down, Exchange, ServerState, Turn, Wire
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Task
-from jaxfl.training.objectives import loss_of, training_predictions
+from jaxfl.training import loss_of, training_predictions
 
 
 @method(
@@ -30,7 +33,7 @@ from jaxfl.training.objectives import loss_of, training_predictions
     place="the linear personal head of section 4",
     personal="a second head",
     sends="the global model as it trained it",
-    turn_first="raise --local-steps: the personal head has no option of its own",
+    advice="raise --local-steps: the personal head has no option of its own",
 )
 def fedrod(task: Task) -> Algorithm:
     """A global model with a loss that balances the classes, and a linear head for each client.
@@ -55,8 +58,8 @@ def fedrod(task: Task) -> Algorithm:
       (4, 8, 2)
     """
     problem = task.problem
-    features = features_of(problem)
-    training_features = training_features_of(problem)
+    features = steps.features_of(problem)
+    training_features = steps.training_features_of(problem)
     predict = training_predictions(problem)
 
     def apply(params: dict, x: PyTree) -> Float[Array, "b classes"]:
@@ -87,7 +90,7 @@ def fedrod(task: Task) -> Algorithm:
 
     def init(key: PRNGKey, train: Dataset) -> tuple[dict, ServerState]:
         model = problem.init(key)
-        require_labels(problem, train, "FedRoD")
+        steps.require_labels(problem, train, "FedRoD")
         example = tree.shapes(train.x, 1, axes=2)
         d = jax.eval_shape(features, model, example).shape[-1]
         logits = jax.eval_shape(problem.apply, model, example)
@@ -96,19 +99,19 @@ def fedrod(task: Task) -> Algorithm:
         head = {"kernel": kernel, "bias": jnp.zeros(classes, logits.dtype)}
         return tree.broadcast(head, train.mask.shape[0]), ServerState(model)
 
-    def client(key: PRNGKey, memory: dict, down: Down, cohort: Cohort) -> tuple[dict, Up, Report]:
+    def client(key: PRNGKey, memory: dict, down: Down, cohort: Cohort) -> Turn[dict]:
         start = deploy(memory, down, cohort)
         # log n_c of each client and class [M, classes].
-        counts = class_sizes(cohort.train, memory["bias"].shape[-1])
+        counts = steps.class_sizes(cohort.train, memory["bias"].shape[-1])
         prior = jnp.where(counts > 0, jnp.log(counts), -1e9)
-        trained, up, report = train_and_send(
+        trained, up, report = steps.train_and_send(
             fit, key, start, prior, cohort, sends=lambda model: model["global"]
         )
         return trained["head"], up, report._replace(batches=2 * report.batches)
 
     def deploy(memory: dict, down: Down, cohort: Cohort) -> dict:
-        return {"global": deploy_common(memory, down, cohort), "head": memory}
+        return {"global": steps.deploy_common(memory, down, cohort), "head": memory}
 
-    exchange = Exchange(client, take_part("global", "head"))
-    wire = Wire(init, (exchange,), deploy, download_server)
-    return compose(task, wire, apply, predict=personal_logits)
+    exchange = Exchange(client, steps.take_part("global", "head"))
+    wire = Wire(init, (exchange,), deploy, steps.download_server)
+    return steps.compose(task, wire, apply, predict=personal_logits)

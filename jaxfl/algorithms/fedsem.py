@@ -1,4 +1,11 @@
-"""FeSEM: clients join the nearest of several centres."""
+"""FeSEM: clients join the nearest of several centres.
+
+each round t, with k the cluster of client i:                               (Algorithm 1)
+  client i:  w_i = local training of F_i from x_k, and sends it
+  server:    the cluster of client i is the k whose x_k is nearest to w_i
+             x_k = the mean of the w_i of cluster k
+client i deploys x_k.
+"""
 
 from typing import Annotated, NamedTuple
 
@@ -7,16 +14,13 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Int
 
-from jaxfl.algorithms.steps.choice import deploy_choice, offer, train_choice
-from jaxfl.algorithms.steps.composition import compose
+from jaxfl.algorithms import steps
 from jaxfl.core import tree
-from jaxfl.core.facts import method
+from jaxfl.core.facts import COUNT, Paper, method
 from jaxfl.core.messages import Down, Exchange, Outcome, ServerState, Uploads, Wire
-from jaxfl.core.options import COUNT
-from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Dataset, Params, PRNGKey, Task
-from jaxfl.kernels.cluster import centres, kmeans, nearest, together
+from jaxfl.kernels import centres, kmeans, nearest, together
 
 
 class Server(NamedTuple):
@@ -43,7 +47,7 @@ class Server(NamedTuple):
     sends="its model, and from which centre it trained",
     defaults="ours",
     separating={"clusters": 2},
-    turn_first="clusters: as many as you expect groups of clients",
+    advice="clusters: as many as you expect groups of clients",
 )
 def fedsem(task: Task, *, clusters: Annotated[int, COUNT] = 5) -> Algorithm:
     """Clusters of models: each client joins the nearest centre, and trains from the cluster's mean.
@@ -80,7 +84,7 @@ def fedsem(task: Task, *, clusters: Annotated[int, COUNT] = 5) -> Algorithm:
         # Before k-means all centres are one model.
         free = (cluster < 0) & before.begun
         own = jnp.maximum(cluster, 0)[:, None] == jnp.arange(clusters)[None]
-        return offer(before.centres, free[:, None] | own)
+        return steps.offer(before.centres, free[:, None] | own)
 
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
         before = state.server
@@ -101,5 +105,5 @@ def fedsem(task: Task, *, clusters: Annotated[int, COUNT] = 5) -> Algorithm:
         after = Server(centres(received, cluster, before.centres, reported), jnp.ones((), bool))
         return Outcome(ServerState(after, cluster), weights=together(cluster, reported))
 
-    exchanges = (Exchange(train_choice(task), server),)
-    return compose(task, Wire(init, exchanges, deploy_choice(task), download))
+    exchanges = (Exchange(steps.train_choice(task), server),)
+    return steps.compose(task, Wire(init, exchanges, steps.deploy_choice(task), download))

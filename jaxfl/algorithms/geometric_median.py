@@ -1,17 +1,21 @@
-"""Geometric median (RFA): the global model is the one with the least mean distance to all."""
+"""Geometric median (RFA): the global model is the one with the least mean distance to all.
+
+each round t:                                                         (Algorithms 1 and 2)
+  client i:  w_i = local training of F_i from w, and sends it
+  server:    w = argmin_w sum_i p_i |w - w_i|, by R times
+             w = sum_i b_i w_i / sum_i b_i, where b_i = p_i / max(nu, |w - w_i|)
+client i deploys w.
+"""
 
 from typing import Annotated
 
 from jaxtyping import Array, Float
 
-from jaxfl.algorithms.steps.templates import global_model
-from jaxfl.core.facts import method
+from jaxfl.algorithms.steps import global_model
+from jaxfl.core.facts import COUNT, POSITIVE, Paper, method
 from jaxfl.core.messages import Uploads
-from jaxfl.core.options import COUNT, POSITIVE
-from jaxfl.core.papers import Paper
 from jaxfl.core.types import Algorithm, Params, Scalar, Task
-from jaxfl.kernels.mixing import mix, size_weights
-from jaxfl.kernels.robust import geometric_median_weights
+from jaxfl.kernels import geometric_median_weights, mix, size_weights
 
 
 @method(
@@ -27,7 +31,7 @@ from jaxfl.kernels.robust import geometric_median_weights
     personal="",
     sends="its model",
     defaults="the paper",
-    turn_first="raise steps where far models still count; with no malicious clients, take another "
+    advice="raise steps where far models still count; with no malicious clients, take another "
     "method",
 )
 def geometric_median(

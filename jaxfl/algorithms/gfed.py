@@ -1,4 +1,11 @@
-"""GFed: several servers on a graph learn one model for all clients."""
+"""GFed: several servers on a graph learn one model for all clients.
+
+each round t, with s the server of client i:
+  client i:  w_i = local training of F_i from w_s, and sends it
+  server s:  psi_s = the mean of the w_i of its clients
+             w_s = the mean of psi over s and its neighbours
+client i deploys w_s. With ADMM it is GFedMtl with one cluster.
+"""
 
 from typing import Annotated, Literal
 
@@ -6,32 +13,27 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import ArrayLike, Int, PyTree, Shaped
 
-from jaxfl.algorithms.steps import admm
-from jaxfl.algorithms.steps.client import train_and_send
-from jaxfl.algorithms.steps.composition import compose
+from jaxfl.algorithms.steps import admm, compose, report_of, train_and_send
 from jaxfl.core import tree
 from jaxfl.core.errors import check
-from jaxfl.core.facts import method
+from jaxfl.core.facts import COUNT, NOT_NEGATIVE, POSITIVE, Paper, method
 from jaxfl.core.messages import (
     Down,
     Exchange,
     Outcome,
     Report,
     ServerState,
+    Turn,
     Up,
     Uploads,
     Wire,
-    report_of,
 )
-from jaxfl.core.options import COUNT, NOT_NEGATIVE, POSITIVE
-from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
 from jaxfl.graphs import topology
 from jaxfl.graphs.topology import check_graph, check_groups
-from jaxfl.kernels import consensus
-from jaxfl.kernels.mixing import mix
-from jaxfl.training.objectives import data_loss
+from jaxfl.kernels import consensus, mix
+from jaxfl.training import data_loss
 
 
 @method(
@@ -46,7 +48,7 @@ from jaxfl.training.objectives import data_loss
     personal="",
     sends="its model",
     defaults="ours",
-    turn_first="rho (with form=admm) and --local-steps; one model cannot fit clients that differ",
+    advice="rho (with form=admm) and --local-steps; one model cannot fit clients that differ",
 )
 def gfed(
     task: Task,
@@ -121,9 +123,7 @@ def gfed(
     def download(state: ServerState) -> Down:
         return Down(each=tree.take(state.server, state.record))
 
-    def client(
-        key: PRNGKey, memory: PyTree, down: Down, cohort: Cohort
-    ) -> tuple[PyTree, Up, Report]:
+    def client(key: PRNGKey, memory: PyTree, down: Down, cohort: Cohort) -> Turn[PyTree]:
         if not by_admm:
             _, up, report = train_and_send(fit, key, down.each, None, cohort)
             return (), up, report
@@ -147,9 +147,7 @@ def gfed(
             {"disagreement": consensus.disagreement(one_cluster)},
         )
 
-    def ascend(
-        key: PRNGKey, memory: admm.Client, down: Down, cohort: Cohort
-    ) -> tuple[admm.Client, None, Report]:
+    def ascend(key: PRNGKey, memory: admm.Client, down: Down, cohort: Cohort) -> Turn[admm.Client]:
         # (16) of GFedMtl: the duals of the clients.
         dual = admm.ascend(memory.dual, memory.model, down.each, step)
         return memory._replace(dual=dual), None, Report()

@@ -1,4 +1,11 @@
-"""GFedMtl: several servers on a graph, clients that train by ADMM, learning between clusters."""
+"""GFedMtl: several servers on a graph, clients that train by ADMM, learning between clusters.
+
+each round t, with s the server and q the cluster of client k:
+  client k:  w_k by (13) from w_qs, and sends w_k - phi_k / rho
+  server s:  v_qs by (14), u_qs by (15), x_qs by (17) and w_qs by (18)
+  client k:  phi_k by (16), of u_qs
+client k deploys w_k.
+"""
 
 from typing import Annotated, Literal, NamedTuple
 
@@ -6,11 +13,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Int, Shaped
 
-from jaxfl.algorithms.steps import admm
-from jaxfl.algorithms.steps.composition import compose
+from jaxfl.algorithms.steps import admm, compose, report_of
 from jaxfl.core import tree
 from jaxfl.core.errors import check
-from jaxfl.core.facts import method
+from jaxfl.core.facts import COUNT, NOT_NEGATIVE, POSITIVE, Paper, method
 from jaxfl.core.messages import (
     Down,
     Exchange,
@@ -18,22 +24,17 @@ from jaxfl.core.messages import (
     Outcome,
     Report,
     ServerState,
+    Turn,
     Up,
     Uploads,
     Wire,
-    report_of,
 )
-from jaxfl.core.options import COUNT, NOT_NEGATIVE, POSITIVE
-from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
 from jaxfl.graphs import topology
 from jaxfl.graphs.topology import check_graph, check_groups
-from jaxfl.kernels import consensus, coupling, similarity
-from jaxfl.kernels.cluster import kmeans
-from jaxfl.kernels.mixing import mix
-from jaxfl.training.batch_statistics import without_statistics
-from jaxfl.training.objectives import data_loss
+from jaxfl.kernels import consensus, coupling, kmeans, mix, similarity
+from jaxfl.training import data_loss, without_statistics
 
 
 class Record(NamedTuple):
@@ -61,7 +62,7 @@ class Record(NamedTuple):
     personal="the model w_k",
     sends="its model less its dual over rho",
     defaults="ours",
-    turn_first="clusters: as many as you expect groups of clients; then lower tau, at 0 clusters "
+    advice="clusters: as many as you expect groups of clients; then lower tau, at 0 clusters "
     "do not learn from each other",
 )
 def gfedmtl(
@@ -209,9 +210,7 @@ def gfedmtl(
     def download(state: ServerState) -> Down:
         return Down(each=tree.take(centres(state), state.record.cell))
 
-    def client(
-        key: PRNGKey, memory: admm.Client, down: Down, cohort: Cohort
-    ) -> tuple[admm.Client, Up, Report]:
+    def client(key: PRNGKey, memory: admm.Client, down: Down, cohort: Cohort) -> Turn[admm.Client]:
         # (13): the new models of the clients.
         fitted = side.solve(stream(key, "fit"), memory, down.each, cohort)
         up = Up(admm.message(fitted.params, memory.dual, rho), down.each)
@@ -250,9 +249,7 @@ def gfedmtl(
             joining=Joining(up=first * floats, batches=first * record.joining),
         )
 
-    def ascend(
-        key: PRNGKey, memory: admm.Client, down: Down, cohort: Cohort
-    ) -> tuple[admm.Client, Up | None, Report]:
+    def ascend(key: PRNGKey, memory: admm.Client, down: Down, cohort: Cohort) -> Turn[admm.Client]:
         # (16): the new duals of the clients.
         memory = memory._replace(dual=admm.ascend(memory.dual, memory.model, down.each, step))
         if not learned:

@@ -1,25 +1,28 @@
-"""Gossip (D-PSGD): clients train and average with their neighbours on a graph, without a server."""
+"""Gossip (D-PSGD): clients train and average with their neighbours on a graph, without a server.
+
+each round t:                                                               (Algorithm 1)
+  client i:  w_i = local training of F_i from w_i, and sends it to its neighbours
+             w_i = sum_j r_ij w_j, r_ij = 1 / (1 + max(d_i, d_j)) by the degrees of both, the
+             rest its own
+client i deploys w_i.
+"""
 
 from typing import Annotated, Literal
 
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int, Shaped
 
-from jaxfl.algorithms.steps.client import deploy_memory, init_own, take_offered, train_and_send
-from jaxfl.algorithms.steps.composition import compose
-from jaxfl.algorithms.steps.network import deliver, init_past, mix_delivered
+from jaxfl.algorithms import steps
 from jaxfl.core.errors import check
-from jaxfl.core.facts import method
-from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Uploads, Wire
-from jaxfl.core.options import COUNT, COUNT_OR_ZERO, FRACTION, File
-from jaxfl.core.papers import Paper
+from jaxfl.core.facts import COUNT, COUNT_OR_ZERO, FRACTION, File, Paper, method
+from jaxfl.core.messages import Down, Exchange, Outcome, ServerState, Turn, Uploads, Wire
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
 from jaxfl.graphs.hierarchy import given_weights, hierarchy
 from jaxfl.graphs.links import EdgeDelay, EdgeLoss, EdgePart, links_of
 from jaxfl.graphs.networks import network_of
-from jaxfl.kernels.mixing import isolate, mix, within
-from jaxfl.kernels.network import metropolis_rows, neighbours_of, rows_on
-from jaxfl.training.objectives import data_loss
+from jaxfl.kernels import isolate, metropolis_rows, mix, neighbours_of, within
+from jaxfl.kernels.network import rows_on
+from jaxfl.training import data_loss
 
 
 @method(
@@ -39,9 +42,9 @@ from jaxfl.training.objectives import data_loss
     defaults="ours",
     offers_mixture=True,
     starts_from_server=False,
-    tells_gap=True,
+    reports_gap=True,
     separating={"own": 0.9},
-    turn_first="own: raise it where neighbours differ, lower it where they are alike",
+    advice="own: raise it where neighbours differ, lower it where they are alike",
 )
 def gossip(
     task: Task,
@@ -130,7 +133,7 @@ def gossip(
       (4, 4)
     """
     fit = task.trainer(data_loss(task.problem))
-    start = init_own(task.problem)
+    start = steps.init_own(task.problem)
     links = links_of(edge_loss, edge_delay, edge_part)
     named = isinstance(graph, str) and graph == "hierarchy"
     check(
@@ -170,32 +173,30 @@ def gossip(
                 "row and a column for each",
             )
         memory, _ = start(key, train)
-        past = init_past(links, memory)
+        past = steps.init_past(links, memory)
         return memory, ServerState(jnp.zeros((), jnp.int32), past)
 
-    def client(
-        key: PRNGKey, memory: Params, down: Down, cohort: Cohort
-    ) -> tuple[Params, Up, Report]:
-        return train_and_send(fit, key, memory, None, cohort)
+    def client(key: PRNGKey, memory: Params, down: Down, cohort: Cohort) -> Turn[Params]:
+        return steps.train_and_send(fit, key, memory, None, cohort)
 
     def network_step(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
         number = state.server
         after = state._replace(server=number + 1)
         if matrices is not None:
             given = matrices[number % len(matrices)][uploads.ids][:, uploads.ids]
-            delivery = deliver(links, key, uploads, neighbours_of(given), state.record)
+            delivery = steps.deliver(links, key, uploads, neighbours_of(given), state.record)
             weights = keep(within(given, uploads.reported), uploads)
             rows = rows_on(weights, delivery.network, delivery.arrived)
         elif network is not None:
             neighbours = network.neighbours(uploads.ids, number)
-            delivery = deliver(links, key, uploads, neighbours, state.record)
+            delivery = steps.deliver(links, key, uploads, neighbours, state.record)
             rows = metropolis_rows(delivery.network, own, delivery.arrived)
         else:
             rows = through_servers(number, uploads)
             one = jnp.ones_like(uploads.ids)
             return Outcome(after, Down(each=mix(rows, uploads.received)), rows, copies=(one, one))
         # Line 5 of Algorithm 1: the weighted mean over the neighbourhood.
-        return mix_delivered(delivery, rows, after)
+        return steps.mix_delivered(delivery, rows, after)
 
-    exchanges = (Exchange(client, network_step), Exchange(take_offered(task)))
-    return compose(task, Wire(init, exchanges, deploy_memory))
+    exchanges = (Exchange(client, network_step), Exchange(steps.take_offered(task)))
+    return steps.compose(task, Wire(init, exchanges, steps.deploy_memory))

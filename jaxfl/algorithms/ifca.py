@@ -1,17 +1,21 @@
-"""IFCA: clients choose the cluster whose model has the lowest loss."""
+"""IFCA: clients choose the cluster whose model has the lowest loss.
+
+each round t, with the models x_1, ..., x_K of the clusters:                (Algorithm 1)
+  client i:  k = argmin_k F_i(x_k)
+             w_i = local training of F_i from x_k; sends it, and k
+  server:    x_k = the mean of the w_i of those who chose k
+client i deploys the x_k with the lowest F_i(x_k).
+"""
 
 from typing import Annotated
 
 import jax
 
-from jaxfl.algorithms.steps.choice import deploy_choice, train_choice
-from jaxfl.algorithms.steps.composition import compose
-from jaxfl.core.facts import method
-from jaxfl.core.messages import Exchange, Outcome, ServerState, Uploads, Wire, download_server
-from jaxfl.core.options import COUNT
-from jaxfl.core.papers import Paper
+from jaxfl.algorithms import steps
+from jaxfl.core.facts import COUNT, Paper, method
+from jaxfl.core.messages import Exchange, Outcome, ServerState, Uploads, Wire
 from jaxfl.core.types import Algorithm, Dataset, PRNGKey, Task
-from jaxfl.kernels.cluster import centres, together
+from jaxfl.kernels import centres, together
 
 
 @method(
@@ -28,7 +32,7 @@ from jaxfl.kernels.cluster import centres, together
     sends="its model and the number of its cluster",
     defaults="the paper",
     takes_initial_model=False,
-    turn_first="clusters: as many as you expect groups of clients; then other seeds, since its "
+    advice="clusters: as many as you expect groups of clients; then other seeds, since its "
     "start is random",
 )
 def ifca(task: Task, *, clusters: Annotated[int, COUNT] = 4) -> Algorithm:
@@ -57,7 +61,7 @@ def ifca(task: Task, *, clusters: Annotated[int, COUNT] = 4) -> Algorithm:
         return (), ServerState(jax.vmap(task.problem.init)(jax.random.split(key, clusters)))
 
     # Line 6: each client chooses the cluster with the lowest loss.
-    client = train_choice(task)
+    client = steps.train_choice(task)
 
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
         cluster = uploads.plain
@@ -66,4 +70,6 @@ def ifca(task: Task, *, clusters: Annotated[int, COUNT] = 4) -> Algorithm:
         return Outcome(ServerState(models), weights=together(cluster, uploads.reported))
 
     exchanges = (Exchange(client, server),)
-    return compose(task, Wire(init, exchanges, deploy_choice(task), download_server))
+    return steps.compose(
+        task, Wire(init, exchanges, steps.deploy_choice(task), steps.download_server)
+    )

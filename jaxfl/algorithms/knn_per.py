@@ -1,4 +1,11 @@
-"""kNN-Per: predictions by FedAvg's model and by the client's own examples."""
+"""kNN-Per: predictions by FedAvg's model and by the client's own examples.
+
+each round t, as in FedAvg:
+  client i:  w_i = local training of F_i from w, and sends it
+  server:    w = sum_i p_i w_i, where p_i are the clients' shares of the examples
+client i deploys w, and predicts lam p_knn + (1 - lam) softmax(logits of w), where p_knn is of
+the labels of the k training examples with the nearest features.
+"""
 
 from typing import Annotated, NamedTuple
 
@@ -7,16 +14,13 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from jaxfl.algorithms.steps.heads import features_of
-from jaxfl.algorithms.steps.templates import global_model
+from jaxfl.algorithms import steps
 from jaxfl.core import tree
 from jaxfl.core.errors import check
-from jaxfl.core.facts import method
-from jaxfl.core.options import COUNT, FRACTION, POSITIVE
-from jaxfl.core.papers import Paper
+from jaxfl.core.facts import COUNT, FRACTION, POSITIVE, Paper, method
 from jaxfl.core.types import Algorithm, Dataset, Params, Scalar, Task
 from jaxfl.kernels.neighbours import neighbour_labels
-from jaxfl.training.objectives import training_predictions
+from jaxfl.training import training_predictions
 
 # number of examples whose features are computed at a time
 PART = 32
@@ -46,7 +50,7 @@ class Memory(NamedTuple):
     personal="the examples that the client remembers",
     sends="its model",
     defaults="the authors' code; lam is of pFedGraph's tables",
-    turn_first="lam, the weight of the remembered examples: choose it on validation scores",
+    advice="lam, the weight of the remembered examples: choose it on validation scores",
 )
 def knn_per(
     task: Task,
@@ -81,7 +85,7 @@ def knn_per(
       >>> algorithm.recall is None
       False
     """
-    features = features_of(task.problem)
+    features = steps.features_of(task.problem)
 
     def recall(model: Params, train: Dataset) -> Memory:
         one = train.y.ndim == 1 and jnp.issubdtype(train.y.dtype, jnp.integer)
@@ -117,4 +121,4 @@ def knn_per(
 
     # A client fine-tunes the model alone.
     predict = training_predictions(task.problem)
-    return global_model(task)._replace(apply=apply, recall=recall, predict=predict)
+    return steps.global_model(task)._replace(apply=apply, recall=recall, predict=predict)

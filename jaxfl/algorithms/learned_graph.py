@@ -1,6 +1,17 @@
-"""learned_graph: pFedGraph's graph, whose parameters the clients' validation losses move."""
+"""learned_graph: pFedGraph's graph, whose parameters the clients' validation losses move.
 
-from typing import Annotated, Literal, NamedTuple
+each round t, with the parameters theta of the graph, and their first values theta_0:
+  client i:  w_i = local training of F_i(w) - lam / 2 <w, n_i> / |w| from c_i, and sends it
+  server:    r = the rows of the graph of theta, r0 those of theta_0
+             sends sum_j r_ij w_j and sum_j r0_ij w_j
+  client i:  g_i = the gradient of its validation loss at the first (after k local steps); sends
+             it, and the losses at both
+  server:    theta takes a step of Adam; the derivative by r_ij is <g_i, w_j>
+             c_i = the mixture with the lower loss, n_i = the same mixture of w_j / |w_j|
+client i deploys c_i.
+"""
+
+from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -8,12 +19,23 @@ import optax
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.algorithms import steps
 from jaxfl.core import tree
-from jaxfl.core.facts import method
-from jaxfl.core.options import COUNT, COUNT_OR_ZERO, NOT_NEGATIVE, POSITIVE
+from jaxfl.core.facts import COUNT, COUNT_OR_ZERO, NOT_NEGATIVE, POSITIVE, method
+from jaxfl.core.messages import (
+    Down,
+    Exchange,
+    Outcome,
+    Report,
+    ServerState,
+    Turn,
+    Up,
+    Uploads,
+    Wire,
+)
 from jaxfl.core.streams import stream
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
+from jaxfl.kernels import gram, inverse_norms, isolate, mix
 from jaxfl.kernels.alignment import misalignment
 from jaxfl.kernels.learned import (
     GraphParameters,
@@ -21,24 +43,11 @@ from jaxfl.kernels.learned import (
     layer_similarities,
     learned_rows,
 )
-from jaxfl.kernels.mixing import isolate, keep_own, mix
 from jaxfl.kernels.server import UNDER_ROOT
-from jaxfl.kernels.similarity import gram, inverse_norms
-from jaxfl.training.batch_statistics import trainable
-from jaxfl.training.deployed import deployed_losses
-from jaxfl.training.objectives import data_loss
+from jaxfl.training import data_loss, deployed_losses, trainable
 
 # Added to Adam's root of squares: parameters whose gradients are far below it hardly move.
 EPSILON = 1e-3
-
-
-class Client(NamedTuple):
-    """The state of each client."""
-
-    # [C, ...] the mixture, which the client deploys and from which it trains
-    model: Params
-    # [C, ...] the mixture of normalised models, with which the client aligns its model; at first 0
-    anchor: Params
 
 
 class Learned(NamedTuple):
@@ -47,6 +56,28 @@ class Learned(NamedTuple):
     graph: GraphParameters
     # strength of the regulariser []
     lam: Float[Array, ""]
+
+
+class Offer(NamedTuple):
+    """What the server sends when it has the models."""
+
+    # [M, ...] the mixture of the learned graph
+    mixture: Params
+    # [M, ...] its mixture of normalised models if the gradient passes through local steps
+    anchor: Params
+    # [M, ...] the mixture of the first graph if there is a guard
+    first: Params
+
+
+class Answer(NamedTuple):
+    """What a client says of its mixtures beside the gradient."""
+
+    # [M] whether it has validation data
+    validates: Bool[Array, "m"]
+    # [M] its validation loss at the mixture of the learned graph if there is a guard
+    learned: Any = ()
+    # [M] the same at that of the first graph
+    first: Any = ()
 
 
 class Server(NamedTuple):
@@ -68,7 +99,7 @@ class Server(NamedTuple):
     sends="its model, the gradient of its validation loss at its mixture, and its choice",
     defaults="ours",
     offers_mixture=True,
-    turn_first="raise --val, from which the graph is learned; then rate",
+    advice="raise --val, from which the graph is learned; then rate",
 )
 def learned_graph(
     task: Task,
@@ -108,10 +139,7 @@ def learned_graph(
     with the lower validation loss is taken. A mixture of the learned graph is thus never worse on
     the validation data than what the defaults make of the same models.
 
-    A round is not written as messages: a client sends its gradient only in the rounds of learning,
-    and the shapes of a message are those of every round.
-
-    State: clients = `Client`; server = `Server`. Metrics: `alpha`, the balance; `lam`; with a guard
+    State: memory = `Aligned`; server = `Server`. Metrics: `alpha`, the balance; `lam`; with a guard
     `chosen`, the share of clients that take the learned mixture, and `gain`, by how much their
     validation loss is lower on average than at the mixture of the first theta.
 
@@ -134,7 +162,8 @@ def learned_graph(
 
     A client sends D floats, in a round of learning D more (and one, for lam, if `through` is
     positive), and one to choose. It gets 2 D, and D more with a guard. The losses by which it
-    chooses count as no gradients.
+    chooses count as no gradients. The client of a round without learning sends zeros in the place
+    of its gradient, which are not counted.
 
     Example:
       >>> state, info = one_round(learned_graph(task))
@@ -142,6 +171,7 @@ def learned_graph(
       ((9,), (4, 4))
     """
     loss = data_loss(task.problem)
+    has_guard = guard != "none"
 
     def objective(params: Params, batch: Dataset, aligned: tuple, key: PRNGKey):
         centre, strength = aligned
@@ -155,80 +185,107 @@ def learned_graph(
     gradient = task.gradient(loss)
     losses_of = deployed_losses(task)
     optimizer = optax.adam(rate, eps=EPSILON, eps_root=UNDER_ROOT)
+    start_clients = steps.init_aligned(task.problem, "cosine", keep_initial=True)
 
     def first(model: Params) -> Learned:
         layers = len(jax.tree.leaves(model))
         return Learned(initial_parameters(layers), jnp.asarray(lam, float))
 
-    def init(key: PRNGKey, train: Dataset) -> State:
-        model = task.problem.init(key)
-        stacked = tree.broadcast(model, train.mask.shape[0])
+    def init(key: PRNGKey, train: Dataset) -> tuple[steps.Aligned, ServerState]:
+        memory, (model, *_) = start_clients(key, train)
         learned = first(model)
-        clients = Client(stacked, tree.zeros_like(stacked))
         rounds = jnp.zeros((), jnp.int32)
-        return State(clients, Server(model, learned, optimizer.init(learned), rounds))
+        return memory, ServerState(Server(model, learned, optimizer.init(learned), rounds))
 
-    def ask_clients(
-        key: PRNGKey, mixtures: Params, anchor: Params, strength: Float[Array, "m"], cohort: Cohort
-    ) -> tuple[tuple, Array]:
-        """The gradients of L_i by its mixture [M, ...] and by its lam [M], as received; batches."""
-        evaluate_key = stream(key, "evaluate")
-        if through == 0:
-            answer = gradient(evaluate_key, mixtures, cohort.val, cohort.ids)
-            gradients = (answer.grads,)
-            batches = answer.batches
-        else:
+    def download(state: ServerState) -> Down:
+        # One number beside the models is not counted.
+        return Down(state.server.learned.lam, floats=jnp.zeros((), int))
 
-            def train(models: Params, strength: Float[Array, "m"]) -> Params:
-                key_of_steps = stream(key, "second_fit")
-                return few_steps(key_of_steps, models, (anchor, strength), cohort).params
+    def client(key: PRNGKey, memory: steps.Aligned, down: Down, cohort: Cohort) -> Turn[tuple]:
+        strength = jnp.full(cohort.ids.size, down.common)
+        anchor = (memory.anchor, strength)
+        trained, up, report = steps.train_and_send(fit, key, memory.model, anchor, cohort)
+        return (trained, strength), up, report
 
-            after, pull_back = jax.vjp(train, mixtures, strength)
-            answer = gradient(evaluate_key, after, cohort.val, cohort.ids)
-            gradients = pull_back(answer.grads)
-            has_train = (cohort.train.mask > 0).any(axis=1)
-            batches = answer.batches + 3 * through * has_train
-        zero = tree.zeros_like(gradients)
-        received, _ = task.upload(
-            stream(key, "second_upload"), zero, gradients, cohort.ids, cohort.lost
-        )
-        return received, batches
-
-    def choose(
-        losses: Float[Array, "m"], of_first: Float[Array, "m"], counts: Bool[Array, "m"]
-    ) -> Bool[Array, "m"]:
-        """Which clients take the learned mixture."""
-        if guard == "client":
-            return counts & (losses <= of_first)
-        difference = jnp.where(counts, losses - of_first, 0.0).sum()
-        return jnp.broadcast_to(difference <= 0, counts.shape)
-
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        start, aligned = state.clients
-        initial, learned, opt_state, rounds = state.server
-        M = cohort.ids.size
-        strength = jnp.full(M, learned.lam)
-        trained, received, info = train_and_upload(
-            task, fit, key, start, (aligned, strength), cohort
-        )
-        D = tree.size(received) // M
+    def graphs(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        """The mixtures of the graph as learned so far, and of the first one."""
+        initial, learned, _, rounds = state.server
+        _, sizes, reported, received, start, _ = uploads
         latest = jax.tree.map(jnp.subtract, received, start)
         measures = layer_similarities(tree.subtract(received, initial), latest, snap)
 
         def weigh(graph: GraphParameters) -> Float[Array, "m m"]:
-            rows = learned_rows(graph, measures, cohort.sizes, info.reported, alpha, soft)
-            return isolate(rows, info.reported)
+            return isolate(learned_rows(graph, measures, sizes, reported, alpha, soft), reported)
 
-        # The mixtures of the graph as learned so far.
         normalised = tree.scale(received, inverse_norms(received))
         weights, pull_back = jax.vjp(weigh, learned.graph)
-        mixtures = mix(weights, received)
-        counts = (cohort.val.weights > 0).any(axis=1) & info.reported
+        of_first = weigh(first(initial).graph) if has_guard else ()
+        offer = Offer(
+            mix(weights, received),
+            mix(weights, normalised) if through else (),
+            mix(of_first, received) if has_guard else (),
+        )
+        memo = (pull_back, weights, of_first, received, normalised, reported)
+        floats = jnp.full(reported.size, size_of(received) * (1 + has_guard))
+        return Outcome(state._replace(memo=memo), Down(rounds % every == 0, offer, floats=floats))
+
+    def gradients(
+        key: PRNGKey, offer: Offer, strength: Float[Array, "m"], cohort: Cohort
+    ) -> tuple[tuple, Int[Array, "m"]]:
+        """The gradients of L_i by its mixture [M, ...] and by its lam [M]; batches."""
+        evaluate_key = stream(key, "evaluate")
+        if through == 0:
+            answer = gradient(evaluate_key, offer.mixture, cohort.val, cohort.ids)
+            return (answer.grads,), answer.batches
+
+        def train(models: Params, strength: Float[Array, "m"]) -> Params:
+            anchor = (offer.anchor, strength)
+            return few_steps(stream(key, "second_fit"), models, anchor, cohort).params
+
+        after, pull_back = jax.vjp(train, offer.mixture, strength)
+        answer = gradient(evaluate_key, after, cohort.val, cohort.ids)
+        has_train = (cohort.train.mask > 0).any(axis=1)
+        return pull_back(answer.grads), answer.batches + 3 * through * has_train
+
+    def answer(key: PRNGKey, memory: tuple, down: Down, cohort: Cohort) -> Turn[tuple]:
+        trained, strength = memory
+        learns, offer = down.common, down.each
+
+        def ask() -> tuple[tuple, Int[Array, "m"]]:
+            return gradients(key, offer, strength, cohort)
+
+        def ask_nothing() -> tuple[tuple, Int[Array, "m"]]:
+            return tree.zeros_like(jax.eval_shape(ask))
+
+        grads, batches = ask() if every == 1 else lax.cond(learns, ask, ask_nothing)
+        said = Answer((cohort.val.weights > 0).any(axis=1))
+        if has_guard:
+            said = said._replace(
+                learned=losses_of(offer.mixture, cohort.val, cohort),
+                first=losses_of(offer.first, cohort.val, cohort),
+            )
+        size = size_of(trained) + (through > 0)
+        floats = jnp.full(cohort.ids.size, size * learns + has_guard)
+        up = Up(grads, tree.zeros_like(grads), said, floats)
+        return (trained, offer), up, Report(batches=batches)
+
+    def takers_of(said: Answer, counts: Bool[Array, "m"]) -> Bool[Array, "m"]:
+        """Which clients take the mixture of the learned graph."""
+        if guard == "client":
+            return counts & (said.learned <= said.first)
+        difference = jnp.where(counts, said.learned - said.first, 0.0).sum()
+        return jnp.broadcast_to(difference <= 0, counts.shape)
+
+    def learn(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        initial, learned, opt_state, rounds = state.server
+        pull_back, weights, of_first, received, normalised, reported = state.memo
+        said: Answer = uploads.plain
+        M = reported.size
+        counts = said.validates & reported
 
         # The gradient of the mean of the validation losses at these mixtures by theta.
-        def learn() -> tuple[Learned, optax.OptState, Array]:
-            anchor = mix(weights, normalised)
-            (grads, *by_lam), batches = ask_clients(key, mixtures, anchor, strength, cohort)
+        def move() -> tuple[Learned, optax.OptState]:
+            grads, *by_lam = uploads.received
             products = gram(grads, received)
             mask = counts[:, None] & jnp.isfinite(products)
             clients = jnp.maximum(counts.sum(), 1)
@@ -240,48 +297,46 @@ def learned_graph(
             # The square of a gradient that is enormous would stop Adam for good.
             by_theta = jax.tree.map(lambda x: jnp.clip(jnp.nan_to_num(x), -1.0, 1.0), by_theta)
             updates, after = optimizer.update(by_theta, opt_state)
-            return jax.tree.map(jnp.add, learned, updates), after, batches
+            return jax.tree.map(jnp.add, learned, updates), after
 
-        learns = rounds % every == 0
         if every == 1:
-            learned, opt_state, batches = learn()
+            learned, opt_state = move()
         else:
-            learned, opt_state, batches = lax.cond(
-                learns, learn, lambda: (learned, opt_state, jnp.zeros_like(info.batches))
-            )
+            learned, opt_state = lax.cond(rounds % every == 0, move, lambda: (learned, opt_state))
 
         # The guard: the learned graph or the first one.
         metrics = {"alpha": alpha_of(learned, M), "lam": learned.lam}
-        if guard != "none":
-            of_first = weigh(first(initial).graph)
-            fallback = mix(of_first, received)
-            now = losses_of(mixtures, cohort.val, cohort)
-            before = losses_of(fallback, cohort.val, cohort)
-            counts = counts & jnp.isfinite(now) & jnp.isfinite(before)
-            takers = choose(now, before, counts)
+        takers = jnp.ones(M, bool)
+        if has_guard:
+            counts = counts & jnp.isfinite(said.learned) & jnp.isfinite(said.first)
+            takers = takers_of(said, counts)
             weights = jnp.where(takers[:, None], weights, of_first)
-            mixtures = tree.choose(takers, mixtures, fallback)
-            gains = jnp.where(counts & takers, before - now, 0.0)
+            gains = jnp.where(counts & takers, said.first - said.learned, 0.0)
             metrics["chosen"] = takers.mean()
             metrics["gain"] = gains.sum() / jnp.maximum(counts.sum(), 1)
-        model, accepted = task.accept(trained, mixtures, cohort)
-        weights = keep_own(weights, accepted)
-        has_guard = guard != "none"
-        info = info._replace(
-            weights=weights,
-            up=info.up + (D + (through > 0)) * learns + has_guard,
-            down=(2 + has_guard) * info.down,
-            batches=info.batches + batches,
-            metrics=metrics,
-        )
+        floats = jnp.full(M, size_of(received))
+        reply = Down(each=(takers, mix(weights, normalised)), floats=floats)
         server = Server(initial, learned, opt_state, rounds + 1)
-        return State(Client(model, mix(weights, normalised)), server), info
+        return Outcome(ServerState(server), reply, weights, metrics)
+
+    take_mixture = steps.take_aligned(task, "cosine")
+
+    def take(key: PRNGKey, memory: tuple, down: Down, cohort: Cohort) -> Turn[steps.Aligned]:
+        trained, offer = memory
+        takers, anchor = down.each
+        mixture = tree.choose(takers, offer.mixture, offer.first) if has_guard else offer.mixture
+        chosen = down._replace(each=(mixture, anchor))
+        return take_mixture(key, steps.Aligned(trained, ()), chosen, cohort)
+
+    def size_of(models: Params) -> int:
+        """D, of models [M, ...]."""
+        return tree.size(models) // len(jax.tree.leaves(models)[0])
 
     def alpha_of(learned: Learned, clients: int) -> Float[Array, ""]:
         balance = 0.08 * clients if alpha is None else alpha
         return balance * jnp.exp(learned.graph.log_alpha)
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.take(state.clients.model, cohort.ids)
-
-    return Algorithm(init, round, models, task.problem.apply, validates=True)
+    exchanges = (Exchange(client, graphs), Exchange(answer, learn), Exchange(take))
+    return steps.compose(
+        task, Wire(init, exchanges, steps.deploy_aligned, download), validates=True
+    )

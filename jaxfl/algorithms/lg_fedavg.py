@@ -1,10 +1,14 @@
-"""LG-FedAvg: personal bodies with a shared head."""
+"""LG-FedAvg: personal bodies with a shared head.
 
-from jaxfl.algorithms.steps.heads import head_of
-from jaxfl.algorithms.steps.templates import partial_model
+each round t, with the client's body b_i:                                   (Algorithm 1)
+  client i:  (b_i, h_i) = local training of F_i from (b_i, h), and sends h_i
+  server:    h = sum_i p_i h_i, where p_i are the clients' shares of the examples
+client i deploys (b_i, h).
+"""
+
+from jaxfl.algorithms import steps
 from jaxfl.core import tree
-from jaxfl.core.facts import method
-from jaxfl.core.papers import Paper
+from jaxfl.core.facts import Paper, method
 from jaxfl.core.types import Algorithm, Params, Task
 
 
@@ -23,7 +27,7 @@ from jaxfl.core.types import Algorithm, Params, Task
     place="Algorithm 1",
     personal="the body",
     sends="its head",
-    turn_first="head, the shared layers: name fewer of them where clients differ much",
+    advice="head, the shared layers: name fewer of them where clients differ much",
 )
 def lg_fedavg(task: Task, *, head: tree.Layers | None = None) -> Algorithm:
     """FedAvg of the head; each client keeps a body of its own, trained together with the head.
@@ -50,9 +54,9 @@ def lg_fedavg(task: Task, *, head: tree.Layers | None = None) -> Algorithm:
       >>> state.clients.memory["params"]["Dense_0"]["kernel"].shape
       (4, 8, 8)
     """
-    head = head_of(task.problem, head)
+    head = steps.head_of(task.problem, head)
 
     def divide(model: Params) -> tuple[Params, Params]:
         return tree.split(model, head)
 
-    return partial_model(task, divide, "head", "body")
+    return steps.partial_model(task, divide, "head", "body")

@@ -1,24 +1,18 @@
-"""Local training only, the baseline that every personalized method must beat."""
+"""Local training only, the baseline that every personalized method must beat.
+
+each round t:
+  client i:  w_i = local training of F_i from w_i
+client i deploys w_i.
+"""
 
 import jax.numpy as jnp
 
-from jaxfl.algorithms.steps.client import deploy_memory, init_own
-from jaxfl.algorithms.steps.composition import compose
+from jaxfl.algorithms import steps
 from jaxfl.core.facts import method
-from jaxfl.core.messages import (
-    Down,
-    Exchange,
-    Outcome,
-    Report,
-    ServerState,
-    Up,
-    Uploads,
-    Wire,
-    report_of,
-)
+from jaxfl.core.messages import Down, Exchange, Outcome, ServerState, Turn, Up, Uploads, Wire
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Params, PRNGKey, Task
-from jaxfl.training.objectives import data_loss
+from jaxfl.training import data_loss
 
 
 @method(
@@ -28,7 +22,7 @@ from jaxfl.training.objectives import data_loss
     personal="the whole model",
     sends="",
     starts_from_server=False,
-    turn_first="--local-steps and --lr: they decide how well a client learns alone",
+    advice="--local-steps and --lr: they decide how well a client learns alone",
 )
 def local(task: Task) -> Algorithm:
     """Every client trains its own model on its own data; nothing is sent.
@@ -45,13 +39,13 @@ def local(task: Task) -> Algorithm:
     """
     fit = task.trainer(data_loss(task.problem))
 
-    def client(
-        key: PRNGKey, memory: Params, down: Down, cohort: Cohort
-    ) -> tuple[Params, Up, Report]:
+    def client(key: PRNGKey, memory: Params, down: Down, cohort: Cohort) -> Turn[Params]:
         fitted = fit(stream(key, "fit"), memory, None, cohort)
-        return fitted.params, Up((), ()), report_of(fitted)
+        return fitted.params, Up((), ()), steps.report_of(fitted)
 
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
         return Outcome(state, weights=jnp.eye(uploads.ids.size))
 
-    return compose(task, Wire(init_own(task.problem), (Exchange(client, server),), deploy_memory))
+    return steps.compose(
+        task, Wire(steps.init_own(task.problem), (Exchange(client, server),), steps.deploy_memory)
+    )

@@ -1,4 +1,12 @@
-"""MeritFed: weights found by mirror descent on the validation loss of the mixture."""
+"""MeritFed: weights found by mirror descent on the validation loss of the mixture.
+
+each round t, with the validation loss V_i:
+  client i:  w_i = local training of F_i from x_i; sends it, and gets all w_j
+             r_ij = 1 / M; as often as `steps`: x_i = sum_j r_ij w_j,
+             r_ij = r_ij exp(-rate <w_j, grad V_i(x_i)>), scaled to sum to 1
+             x_i = sum_j r_ij w_j
+client i deploys x_i.
+"""
 
 from typing import Annotated
 
@@ -7,18 +15,15 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from jaxfl.algorithms.steps.all_models import Offer, choose_from_all, isolate_rows, keep_rows
+from jaxfl.algorithms.steps import Offer, choose_from_all, isolate_rows, keep_rows
 from jaxfl.core import tree
-from jaxfl.core.facts import method
+from jaxfl.core.facts import COUNT, POSITIVE, Paper, method
 from jaxfl.core.messages import Report
-from jaxfl.core.options import COUNT, POSITIVE
-from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Params, PRNGKey, Scalar, Task
+from jaxfl.kernels import mix, size_weights
 from jaxfl.kernels.merit import exponentiated
-from jaxfl.kernels.mixing import mix, size_weights
-from jaxfl.training.batch_statistics import trainable
-from jaxfl.training.objectives import data_loss
+from jaxfl.training import data_loss, trainable
 
 
 @method(
@@ -35,7 +40,7 @@ from jaxfl.training.objectives import data_loss
     takes_top_edges=True,
     starts_from_server=False,
     defaults="ours",
-    turn_first="raise steps or rate, so that the weights go further from equal ones; then --val",
+    advice="raise steps or rate, so that the weights go further from equal ones; then --val",
 )
 def meritfed(
     task: Task,
@@ -102,6 +107,6 @@ def meritfed(
         validates = cohort.val.weights.any(axis=1)[:, None]
         own = offer.own.astype(weights.dtype)
         edges = keep_rows(task, jnp.where(validates, isolate_rows(weights, offer), own), offer)
-        return mix(edges.rows, offer.models), Report(batches=batches, weights=edges.weights)
+        return mix(edges, offer.models), Report(batches=batches, weights=edges.weights)
 
     return choose_from_all(task, choose)

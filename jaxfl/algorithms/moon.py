@@ -1,15 +1,19 @@
-"""MOON: a contrastive loss on the features of models."""
+"""MOON: a contrastive loss on the features of models.
+
+each round t, with features f and v_i, the model that the client trained last:  (Algorithm 1)
+  client i:  a = exp(cos(f_w_i(x), f_w(x)) / temperature), b = the same with f_v_i
+             w_i = local training of F_i - mu log(a / (a + b)) from w, and sends it         (3)
+  server:    w = sum_i p_i w_i, where p_i are the clients' shares of the examples
+client i deploys w.
+"""
 
 from typing import Annotated
 
-from jaxfl.algorithms.steps.heads import features_of, training_features_of
-from jaxfl.algorithms.steps.templates import global_model
-from jaxfl.core.facts import method
-from jaxfl.core.options import POSITIVE
-from jaxfl.core.papers import Paper
+from jaxfl.algorithms import steps
+from jaxfl.core.facts import POSITIVE, Paper, method
 from jaxfl.core.types import Algorithm, Dataset, Params, PRNGKey, Scalar, Task
 from jaxfl.kernels.contrastive import contrast
-from jaxfl.training.objectives import data_loss, masked_mean
+from jaxfl.training import data_loss, masked_mean
 
 
 @method(
@@ -25,7 +29,7 @@ from jaxfl.training.objectives import data_loss, masked_mean
     personal="",
     sends="its model",
     defaults="the authors' code",
-    turn_first="lower mu; one model cannot fit clients that differ",
+    advice="lower mu; one model cannot fit clients that differ",
 )
 def moon(
     task: Task, *, mu: Scalar = 1.0, temperature: Annotated[Scalar, POSITIVE] = 0.5
@@ -58,8 +62,8 @@ def moon(
       >>> state.clients.memory.model["params"]["Dense_1"]["bias"].shape
       (4, 2)
     """
-    features = features_of(task.problem)
-    training_features = training_features_of(task.problem)
+    features = steps.features_of(task.problem)
+    training_features = steps.training_features_of(task.problem)
     loss = data_loss(task.problem)
 
     def objective(params: Params, batch: Dataset, others: tuple, key: PRNGKey):
@@ -72,7 +76,7 @@ def moon(
         contrasts = contrast(embeddings, positive, negative, temperature)
         return value + mu * masked_mean(contrasts, batch.weights), aux
 
-    return global_model(
+    return steps.global_model(
         task,
         objective=objective,
         anchor=lambda start, trained: (start, trained),

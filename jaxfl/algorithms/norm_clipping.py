@@ -1,15 +1,18 @@
-"""Norm clipping: updates that are too long are shortened."""
+"""Norm clipping: updates that are too long are shortened.
+
+each round t:
+  client i:  w_i = local training of F_i from w, and sends it
+  server:    w = w + sum_i p_i (w_i - w) min(1, bound / |w_i - w|)
+client i deploys w.
+"""
 
 from typing import Annotated
 
 from jaxtyping import Array
 
-from jaxfl.algorithms.steps.server import mean_by_size
-from jaxfl.algorithms.steps.templates import global_model
-from jaxfl.core.facts import method
+from jaxfl.algorithms import steps
+from jaxfl.core.facts import POSITIVE, Paper, method
 from jaxfl.core.messages import Uploads
-from jaxfl.core.options import POSITIVE
-from jaxfl.core.papers import Paper
 from jaxfl.core.types import Algorithm, Params, Scalar, Task
 from jaxfl.kernels import robust
 
@@ -28,7 +31,7 @@ from jaxfl.kernels import robust
     personal="",
     sends="its model",
     defaults="ours",
-    turn_first="raise bound if benign updates are cut; one model cannot fit clients that differ",
+    advice="raise bound if benign updates are cut; one model cannot fit clients that differ",
 )
 def norm_clipping(task: Task, *, bound: Annotated[Scalar | None, POSITIVE] = None) -> Algorithm:
     """FedAvg whose server shortens updates that are longer than a bound.
@@ -48,6 +51,6 @@ def norm_clipping(task: Task, *, bound: Annotated[Scalar | None, POSITIVE] = Non
 
     def aggregate(uploads: Uploads) -> tuple[Params, Array]:
         clipped = robust.clip_updates(uploads.before, uploads.received, bound, uploads.reported)
-        return mean_by_size(uploads._replace(received=clipped))
+        return steps.mean_by_size(uploads._replace(received=clipped))
 
-    return global_model(task, aggregate=aggregate)
+    return steps.global_model(task, aggregate=aggregate)

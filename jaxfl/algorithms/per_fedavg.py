@@ -1,20 +1,21 @@
-"""Per-FedAvg: a global model that suits each client after one gradient step."""
+"""Per-FedAvg: a global model that suits each client after one gradient step.
+
+each round t:                                                               (Algorithm 1)
+  client i:  w_i = local training of F_i(w - alpha grad F_i(w)) from w, and sends it        (3)
+  server:    w = the mean of the w_i
+client i deploys w - alpha grad F_i(w).
+"""
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxfl.algorithms.steps.client import deploy_common, init_global, train_and_send
-from jaxfl.algorithms.steps.composition import compose
-from jaxfl.algorithms.steps.personal import deploy_key
-from jaxfl.algorithms.steps.server import take_mean
+from jaxfl.algorithms import steps
 from jaxfl.core import tree
-from jaxfl.core.facts import method
-from jaxfl.core.messages import Down, Exchange, Report, Up, Wire, download_server
-from jaxfl.core.papers import Paper
+from jaxfl.core.facts import Paper, method
+from jaxfl.core.messages import Down, Exchange, Turn, Wire
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
-from jaxfl.training.batch_statistics import of_statistics
-from jaxfl.training.objectives import data_loss
+from jaxfl.training import data_loss, of_statistics
 
 
 @method(
@@ -31,7 +32,7 @@ from jaxfl.training.objectives import data_loss
     personal="the model after a step on the client's data",
     sends="its copy of the global model w",
     defaults="the paper",
-    turn_first="alpha, the rate of the personal step, by factors of 3",
+    advice="alpha, the rate of the personal step, by factors of 3",
 )
 def per_fedavg(task: Task, *, alpha: Scalar = 0.01, hessian: bool = False) -> Algorithm:
     """FedAvg that lowers (3), the loss of the global model after one gradient step of each client.
@@ -88,17 +89,19 @@ def per_fedavg(task: Task, *, alpha: Scalar = 0.01, hessian: bool = False) -> Al
     fit = task.trainer(objective, whole_batch=True)
     gradient = task.gradient(loss)
 
-    def client(key: PRNGKey, memory: tuple, down: Down, cohort: Cohort) -> tuple[tuple, Up, Report]:
-        start = deploy_common(memory, down, cohort)
-        _, up, report = train_and_send(fit, key, start, None, cohort)
+    def client(key: PRNGKey, memory: tuple, down: Down, cohort: Cohort) -> Turn[tuple]:
+        start = steps.deploy_common(memory, down, cohort)
+        _, up, report = steps.train_and_send(fit, key, start, None, cohort)
         return memory, up, report._replace(batches=(1 + hessian) * report.batches)
 
     def deploy(memory: tuple, down: Down, cohort: Cohort) -> Params:
         # Each client takes a step from the current global model, on all of its training data.
-        start = deploy_common(memory, down, cohort)
-        answer = gradient(deploy_key(), start, cohort.train, cohort.ids)
+        start = steps.deploy_common(memory, down, cohort)
+        answer = gradient(steps.deploy_key(), start, cohort.train, cohort.ids)
         return step(start, answer.grads)
 
-    init = init_global(task.problem)
+    init = steps.init_global(task.problem)
     # The new global model is the unweighted mean.
-    return compose(task, Wire(init, (Exchange(client, take_mean()),), deploy, download_server))
+    return steps.compose(
+        task, Wire(init, (Exchange(client, steps.take_mean()),), deploy, steps.download_server)
+    )

@@ -1,4 +1,11 @@
-"""pFedBayes: a Gaussian over models for each client."""
+"""pFedBayes: a Gaussian over models for each client.
+
+each round t, with the Gaussians q_i of the client and w of all:
+  client i:  q_i = local training of E F_i(sample of q) + zeta / n_i KL(q || w_i) from q_i
+             w_i = local training of zeta KL(q_i || w) from w, and sends it
+  server:    w = (1 - beta) w + beta times the mean of the w_i
+client i deploys the mean of q_i.
+"""
 
 from typing import Annotated
 
@@ -7,25 +14,14 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array
 
-from jaxfl.algorithms.steps.client import (
-    deploy_common,
-    deploy_personal,
-    seen,
-    train_and_send,
-)
-from jaxfl.algorithms.steps.composition import compose
-from jaxfl.algorithms.steps.personal import Personal, start_personal
-from jaxfl.algorithms.steps.server import take_mean
+from jaxfl.algorithms import steps
 from jaxfl.core import tree
-from jaxfl.core.facts import method
-from jaxfl.core.messages import Down, Exchange, Report, ServerState, Up, Wire, download_server
-from jaxfl.core.options import NOT_NEGATIVE, POSITIVE
-from jaxfl.core.papers import Paper
+from jaxfl.core.facts import NOT_NEGATIVE, POSITIVE, Paper, method
+from jaxfl.core.messages import Down, Exchange, ServerState, Turn, Wire
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
 from jaxfl.kernels.gaussian import Gaussian, divergence, draw
 from jaxfl.kernels.server import UNDER_ROOT
-from jaxfl.training.batch_statistics import of_statistics, trainable
-from jaxfl.training.objectives import data_loss
+from jaxfl.training import data_loss, of_statistics, trainable
 
 
 @method(
@@ -40,8 +36,7 @@ from jaxfl.training.objectives import data_loss
     personal="the Gaussian q over models, whose mean is deployed",
     sends="its copy of the shared Gaussian, means and deviations",
     defaults="the paper",
-    turn_first="rate, by factors of 3; then lower zeta, and clients are less tied to the common "
-    "model",
+    advice="rate, by factors of 3; then lower zeta, and clients are less tied to the common model",
 )
 def pfedbayes(
     task: Task,
@@ -101,22 +96,27 @@ def pfedbayes(
     optimizer = optax.partition({"q": adam, "w": optax.sgd(rate)}, ("q", "w"))
     fit = task.trainer(objective, optimizer=optimizer)
 
-    def init(key: PRNGKey, train: Dataset) -> tuple[Personal, ServerState]:
+    def init(key: PRNGKey, train: Dataset) -> tuple[steps.Personal, ServerState]:
         model = task.problem.init(key)
         w = Gaussian(model, jax.tree.map(lambda x: jnp.full_like(x, rho), model))
-        return start_personal(w, train.mask.shape[0]), ServerState(w)
+        return steps.start_personal(w, train.mask.shape[0]), ServerState(w)
 
     def client(
-        key: PRNGKey, memory: Personal, down: Down, cohort: Cohort
-    ) -> tuple[Personal, Up, Report]:
-        start = deploy_personal(memory, down, cohort), deploy_common(memory, down, cohort)
+        key: PRNGKey, memory: steps.Personal, down: Down, cohort: Cohort
+    ) -> Turn[steps.Personal]:
+        start = (
+            steps.deploy_personal(memory, down, cohort),
+            steps.deploy_common(memory, down, cohort),
+        )
         strength = zeta / jnp.maximum(cohort.train.mask.sum(axis=1), 1)
-        (q, _), up, report = train_and_send(fit, key, start, strength, cohort, sends=copy_of_w)
-        return seen(q, cohort), up, report._replace(trained=q.mean)
+        (q, _), up, report = steps.train_and_send(
+            fit, key, start, strength, cohort, sends=copy_of_w
+        )
+        return steps.seen(q, cohort), up, report._replace(trained=q.mean)
 
-    def deploy(memory: Personal, down: Down, cohort: Cohort) -> Params:
-        return deploy_personal(memory, down, cohort).mean
+    def deploy(memory: steps.Personal, down: Down, cohort: Cohort) -> Params:
+        return steps.deploy_personal(memory, down, cohort).mean
 
     # The server moves w to the mean of the copies by the fraction beta.
-    exchange = Exchange(client, take_mean(fraction=beta))
-    return compose(task, Wire(init, (exchange,), deploy, download_server))
+    exchange = Exchange(client, steps.take_mean(fraction=beta))
+    return steps.compose(task, Wire(init, (exchange,), deploy, steps.download_server))

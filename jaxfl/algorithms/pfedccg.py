@@ -1,19 +1,24 @@
-"""pFedCCG: a reversible collaboration graph, made of the clients' label counts."""
+"""pFedCCG: a reversible collaboration graph, made of the clients' label counts.
+
+each round t, with q_i the clients' shares of the examples:
+  client i:  w_i = local training of F_i from x_i; sends it, and the counts of its labels
+  server:    S_ij = 1 - the Jensen-Shannon divergence of the labels of i and j
+             K = argmin_K sum_ij K_ij^2 / q_i - 2 a_t S_ij K_ij, symmetric, K >= 0, K 1 = q
+             x_i = sum_j K_ij / q_i w_j, and sends it
+client i deploys x_i.
+"""
 
 from typing import Annotated
 
 import jax.numpy as jnp
 
-from jaxfl.algorithms.steps.client import deploy_memory, init_own, take_offered, train_and_send
-from jaxfl.algorithms.steps.composition import compose
-from jaxfl.algorithms.steps.labels import class_count, class_sizes, require_labels
-from jaxfl.core.facts import method
-from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Uploads, Wire
-from jaxfl.core.options import NOT_NEGATIVE, POSITIVE
+from jaxfl.algorithms import steps
+from jaxfl.core.facts import NOT_NEGATIVE, POSITIVE, method
+from jaxfl.core.messages import Down, Exchange, Outcome, ServerState, Turn, Uploads, Wire
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
-from jaxfl.kernels.mixing import isolate, mix
-from jaxfl.kernels.reversible import label_similarity, reversible_rows, strength_of_round
-from jaxfl.training.objectives import data_loss
+from jaxfl.kernels import isolate, label_similarity, mix, reversible_rows
+from jaxfl.kernels.reversible import strength_of_round
+from jaxfl.training import data_loss
 
 
 @method(
@@ -26,7 +31,7 @@ from jaxfl.training.objectives import data_loss
     offers_mixture=True,
     takes_top_edges=True,
     starts_from_server=False,
-    turn_first="raise first, the strength of collaboration with similar clients: at 0 the method "
+    advice="raise first, the strength of collaboration with similar clients: at 0 the method "
     "is FedAvg",
 )
 def pfedccg(
@@ -76,18 +81,16 @@ def pfedccg(
       (4, 4)
     """
     fit = task.trainer(data_loss(task.problem))
-    start = init_own(task.problem)
+    start = steps.init_own(task.problem)
 
     def init(key: PRNGKey, train: Dataset) -> tuple[Params, ServerState]:
-        require_labels(task.problem, train, "pFedCCG")
+        steps.require_labels(task.problem, train, "pFedCCG")
         memory, _ = start(key, train)
         return memory, ServerState(jnp.zeros((), jnp.int32))
 
-    def client(
-        key: PRNGKey, memory: Params, down: Down, cohort: Cohort
-    ) -> tuple[Params, Up, Report]:
-        trained, up, report = train_and_send(fit, key, memory, None, cohort)
-        counts = class_sizes(cohort.train, class_count(task.problem, cohort.train))
+    def client(key: PRNGKey, memory: Params, down: Down, cohort: Cohort) -> Turn[Params]:
+        trained, up, report = steps.train_and_send(fit, key, memory, None, cohort)
+        counts = steps.class_sizes(cohort.train, steps.class_count(task.problem, cohort.train))
         return trained, up._replace(plain=counts), report
 
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
@@ -97,8 +100,8 @@ def pfedccg(
         strength = strength_of_round(state.server, first, rise, middle, width)
         rows = reversible_rows(similarity, uploads.sizes * reported, strength)
         edges = task.keep_edges(isolate(rows, reported))
-        offer = Down(each=mix(edges.rows, uploads.received))
+        offer = Down(each=mix(edges, uploads.received))
         return Outcome(ServerState(state.server + 1), offer, edges.weights)
 
-    exchanges = (Exchange(client, server), Exchange(take_offered(task)))
-    return compose(task, Wire(init, exchanges, deploy_memory))
+    exchanges = (Exchange(client, server), Exchange(steps.take_offered(task)))
+    return steps.compose(task, Wire(init, exchanges, steps.deploy_memory))

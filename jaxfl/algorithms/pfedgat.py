@@ -1,4 +1,13 @@
-"""pFedGAT: the server learns graph attention from the clients' losses."""
+"""pFedGAT: the server learns graph attention from the clients' losses.
+
+each round t:
+  client i:  w_i = local training of F_i from x_i, and sends it
+  server:    z_i = W LayerNorm(w_i); R_ij = softmax_j(LeakyReLU(a . [z_i, z_j]))   (3) to (7)
+             x_i = sum_j R_ij w_j, and sends it                                             (8)
+  client i:  g_i = the gradient of its validation loss at x_i, and sends it
+  server:    W and a take a step down their gradients; dL / dR_ij = <g_i, w_j>     (9), (10)
+client i deploys x_i.
+"""
 
 from collections.abc import Callable
 from typing import Annotated, Literal, NamedTuple
@@ -7,39 +16,26 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
-from jaxfl.algorithms.steps.client import deploy_memory
-from jaxfl.algorithms.steps.composition import compose
+from jaxfl.algorithms import steps
 from jaxfl.core import tree
-from jaxfl.core.facts import method
+from jaxfl.core.facts import COUNT, POSITIVE, Paper, method
 from jaxfl.core.messages import (
     Down,
     Exchange,
     Outcome,
     Report,
     ServerState,
+    Turn,
     Up,
     Uploads,
     Wire,
-    report_of,
 )
-from jaxfl.core.options import COUNT, POSITIVE
-from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
-from jaxfl.core.types import (
-    Algorithm,
-    Cohort,
-    Dataset,
-    Params,
-    PRNGKey,
-    Scalar,
-    Task,
-)
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
+from jaxfl.kernels import gram, isolate, mix
 from jaxfl.kernels.attention import attention_weights, init_attention, layer_norm
-from jaxfl.kernels.mixing import disturbance, isolate, mix
-from jaxfl.kernels.similarity import gram
-from jaxfl.training.batch_statistics import trainable
-from jaxfl.training.deployed import deployed_losses
-from jaxfl.training.objectives import data_loss
+from jaxfl.kernels.mixing import disturbance
+from jaxfl.training import data_loss, deployed_losses, trainable
 
 
 class Upload(NamedTuple):
@@ -85,7 +81,7 @@ def mean_loss(losses: Float[Array, "m"], data: Dataset) -> dict[str, Float[Array
     takes_top_edges=True,
     starts_from_server=False,
     separating={"feature": "round", "attention": "dot", "eta": 0.1},
-    turn_first="feature=round attention=dot wire=update: the defaults mix nearly evenly",
+    advice="feature=round attention=dot wire=update: the defaults mix nearly evenly",
 )
 def pfedgat(
     task: Task,
@@ -181,12 +177,10 @@ def pfedgat(
         initial = model if feature == "update" else ()
         return stacked, ServerState((learned, initial), Record(logits, last))
 
-    def client(
-        key: PRNGKey, memory: Params, down: Down, cohort: Cohort
-    ) -> tuple[Params, Up, Report]:
+    def client(key: PRNGKey, memory: Params, down: Down, cohort: Cohort) -> Turn[Params]:
         fitted = fit(stream(key, "fit"), memory, None, cohort)
         metrics = mean_loss(fitted.loss, cohort.train) if wire == "update" else {}
-        return fitted.params, Up(fitted.params, memory), report_of(fitted, metrics=metrics)
+        return fitted.params, Up(fitted.params, memory), steps.report_of(fitted, metrics=metrics)
 
     def compare(uploads: Uploads, initial: Params) -> Params:
         if feature == "weights":
@@ -236,7 +230,7 @@ def pfedgat(
             known = jnp.ones_like(last.known)
             last = Upload(received, () if feature == "weights" else inputs, known)
         # (8): each client's mixture.
-        reply = Down(each=(mix(task.keep_edges(weights).rows, received),))
+        reply = Down(each=(mix(task.keep_edges(weights), received),))
         if wire == "inner":
             # Clients mix themselves.
             reply = Down(received, each=weights)
@@ -249,12 +243,10 @@ def pfedgat(
         state = ServerState((learned, initial), Record(logits, last), memo)
         return Outcome(state, reply, weights, {"entropy": entropy})
 
-    def answer(
-        key: PRNGKey, memory: Params, down: Down, cohort: Cohort
-    ) -> tuple[Params, Up | None, Report]:
-        """What tells the server how a client's loss depends on its weights."""
+    def answer(key: PRNGKey, memory: Params, down: Down, cohort: Cohort) -> Turn[Params]:
+        """From which the server learns how a client's loss depends on its weights."""
         if wire == "inner":
-            mixture = mix(task.keep_edges(down.each).rows, down.common)
+            mixture = mix(task.keep_edges(down.each), down.common)
         else:
             mixture, *both = down.each
         model, accepted = task.accept(memory, mixture, cohort)
@@ -285,4 +277,4 @@ def pfedgat(
 
     update = wire == "update"
     exchanges = (Exchange(client, server), Exchange(answer, None if update else learn))
-    return compose(task, Wire(init, exchanges, deploy_memory), validates=not update)
+    return steps.compose(task, Wire(init, exchanges, steps.deploy_memory), validates=not update)

@@ -1,4 +1,11 @@
-"""pFedHN: a hypernetwork on the server generates each client's model."""
+"""pFedHN: a hypernetwork on the server generates each client's model.
+
+each round t, with the embedding v_i of client i and a network h on the server: (Algorithm 1)
+  server:    sends theta_i = h(v_i; phi)
+  client i:  w_i = local training of F_i from theta_i, and sends it
+  server:    phi and v_i take a step of SGD along J'(theta_i - w_i), with J the Jacobian of h
+client i deploys h(v_i; phi).
+"""
 
 from typing import Annotated, NamedTuple
 
@@ -7,20 +14,14 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from jaxfl.algorithms.steps.client import train_and_send
-from jaxfl.algorithms.steps.composition import compose
-from jaxfl.algorithms.steps.personal import Personal, personal_models, start_personal
-from jaxfl.algorithms.steps.server import mean_by_size
+from jaxfl.algorithms import steps
 from jaxfl.core import tree
-from jaxfl.core.facts import method
-from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Uploads, Wire
-from jaxfl.core.options import COUNT, COUNT_OR_ZERO, NOT_NEGATIVE, POSITIVE
-from jaxfl.core.papers import Paper
+from jaxfl.core.facts import COUNT, COUNT_OR_ZERO, NOT_NEGATIVE, POSITIVE, Paper, method
+from jaxfl.core.messages import Down, Exchange, Outcome, ServerState, Turn, Uploads, Wire
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
 from jaxfl.kernels.hypernet import Hypernet, generate, init_hypernet
-from jaxfl.training.batch_statistics import of_statistics, statistics, trainable
-from jaxfl.training.objectives import data_loss
+from jaxfl.training import data_loss, of_statistics, statistics, trainable
 
 
 class Record(NamedTuple):
@@ -31,7 +32,7 @@ class Record(NamedTuple):
     # [C, ...] of the optimiser of v
     opt_state: optax.OptState
     # [C, ...] the statistics of the client's model, which no hypernetwork generates
-    statistics: Personal
+    statistics: steps.Personal
 
 
 class Server(NamedTuple):
@@ -58,7 +59,7 @@ class Server(NamedTuple):
     personal="the embedding v_i, which the server keeps",
     sends="its model",
     defaults="the authors' code; embedding is of pFedGraph's tables",
-    turn_first="rate and --rounds: the network of the server needs many rounds",
+    advice="rate and --rounds: the network of the server needs many rounds",
 )
 def pfedhn(
     task: Task,
@@ -113,7 +114,7 @@ def pfedhn(
         phi = init_hypernet(phi_key, trainable(model), embedding, width, hidden)
         v = jax.random.normal(v_key, (clients, embedding))
         server = Server(phi, optimizer.init(phi), statistics(model))
-        record = Record(v, optimizer.init(v), start_personal(statistics(model), clients))
+        record = Record(v, optimizer.init(v), steps.start_personal(statistics(model), clients))
         return (), ServerState(server, record)
 
     def make_models(phi: Hypernet, v: Array) -> Params:
@@ -121,13 +122,13 @@ def pfedhn(
         return jax.vmap(generate, (None, 0))(phi, v)
 
     def download(state: ServerState) -> Down:
-        of_clients = personal_models(state.record.statistics, state.server.statistics)
+        of_clients = steps.personal_models(state.record.statistics, state.server.statistics)
         models = make_models(state.server.net, state.record.embedding)
         return Down(each=tree.combine(of_statistics, of_clients, models))
 
-    def client(key: PRNGKey, memory: tuple, down: Down, cohort: Cohort) -> tuple[tuple, Up, Report]:
+    def client(key: PRNGKey, memory: tuple, down: Down, cohort: Cohort) -> Turn[tuple]:
         # The clients train from theta_i.
-        _, up, report = train_and_send(fit, key, down.each, None, cohort)
+        _, up, report = steps.train_and_send(fit, key, down.each, None, cohort)
         return (), up, report
 
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
@@ -144,13 +145,13 @@ def pfedhn(
         phi, v = jax.tree.map(jnp.add, (phi, v), (phi_updates, v_updates))
         # The statistics of each client, and their mean.
         received = statistics(uploads.received)
-        mean, _ = mean_by_size(uploads._replace(received=received))
+        mean, _ = steps.mean_by_size(uploads._replace(received=received))
         common = tree.where(uploads.reported.any(), mean, common)
-        of_clients = Personal(received, jnp.ones_like(of_clients.seen))
+        of_clients = steps.Personal(received, jnp.ones_like(of_clients.seen))
         record = Record(v, v_opt_state, of_clients)
         return Outcome(ServerState(Server(phi, phi_opt_state, common), record))
 
     def deploy(memory: tuple, down: Down, cohort: Cohort) -> Params:
         return down.each
 
-    return compose(task, Wire(init, (Exchange(client, server),), deploy, download))
+    return steps.compose(task, Wire(init, (Exchange(client, server),), deploy, download))

@@ -1,4 +1,12 @@
-"""pFedLA: a hypernetwork for each client makes the weights with which its layers are mixed."""
+"""pFedLA: a hypernetwork for each client makes the weights with which its layers are mixed.
+
+each round t, with the embedding v_i of client i and a network h_i for it on the server:
+  server:    r_ij = h_i(v_i)_j / sum_k h_i(v_i)_k, for each layer
+             x_i = sum_j r_ij w_j of the models that it last received, and sends it
+  client i:  w_i = local training of F_i from x_i, and sends it
+  server:    v_i and h_i take a step of SGD along J'(x_i - w_i), with J the Jacobian of x_i
+client i deploys w_i.
+"""
 
 from typing import Annotated, NamedTuple
 
@@ -6,15 +14,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jaxfl.algorithms.steps.layerwise import Record, Step, Weights, by_layer, learned_mixtures
-from jaxfl.core.facts import method
+from jaxfl.algorithms import steps
+from jaxfl.core.facts import COUNT, COUNT_OR_ZERO, NOT_NEGATIVE, Paper, method
 from jaxfl.core.messages import Uploads
-from jaxfl.core.options import COUNT, COUNT_OR_ZERO, NOT_NEGATIVE
-from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Params, PRNGKey, Scalar, Task
+from jaxfl.kernels import positive_rows
 from jaxfl.kernels.hypernet import Hypernet, contributions, init_weight_net
-from jaxfl.kernels.mixing import positive_rows
 
 
 class Network(NamedTuple):
@@ -43,7 +49,7 @@ class Network(NamedTuple):
     mixes_before_training=True,
     starts_from_server=False,
     separating={"rate": 1000.0},
-    turn_first="raise rate tenfold: the weights move slowly from equal ones",
+    advice="raise rate tenfold: the weights move slowly from equal ones",
 )
 def pfedla(
     task: Task,
@@ -69,7 +75,7 @@ def pfedla(
     the last layers are uniform in [0, 1] at first, so that all weights are nearly equal.
 
     State: memory = the model that the client last trained, which it deploys; record =
-    `layerwise.Record` of `Network` and the client's id; server = nothing. A hypernetwork has about
+    `LayerRecord` of `Network` and the client's id; server = nothing. A hypernetwork has about
     L width C numbers for a model of L layers, and the state has C of them. Weights: a matrix for
     each layer. Metrics: `own`, the mean weight that clients have in their own mixtures.
 
@@ -102,13 +108,13 @@ def pfedla(
     def start(key: PRNGKey, model: Params, clients: int) -> tuple[Network, Array]:
         v_key, net_key = jax.random.split(stream(key, "server"))
         v = jax.random.normal(v_key, (clients, embedding))
-        names = list(by_layer(model))
+        names = list(steps.by_layer(model))
         net = jax.vmap(lambda k: init_weight_net(k, names, clients, embedding, width, hidden))(
             jax.random.split(net_key, clients)
         )
         return Network(v, net), jnp.arange(clients)
 
-    def keep_layers(rows: Weights) -> Weights:
+    def keep_layers(rows: steps.LayerWeights) -> steps.LayerWeights:
         """The `keep` layers in which a client has its largest weights are its own alone."""
         diagonals = jnp.stack([jnp.diagonal(matrix) for matrix in rows.values()])  # [L, M]
         rank = jnp.argsort(jnp.argsort(-diagonals, axis=0, stable=True), axis=0, stable=True)
@@ -118,15 +124,17 @@ def pfedla(
         }
 
     # The weights of each layer, by the clients' hypernetworks.
-    def weigh(learned: Network, ids: Int[Array, "m"]) -> Weights:
+    def weigh(learned: Network, ids: Int[Array, "m"]) -> steps.LayerWeights:
         values = jax.vmap(contributions)(learned.net, learned.embedding)
         rows = {name: positive_rows(of[:, ids]) for name, of in values.items()}
         return keep_layers(rows) if keep else rows
 
     # A step of SGD on v and psi.
-    def step(record: Record, grads: Network, weights: Weights, uploads: Uploads) -> Step:
+    def step(
+        record: steps.LayerRecord, grads: Network, weights: steps.LayerWeights, uploads: Uploads
+    ) -> steps.LayerStep:
         learned = jax.tree.map(lambda x, gradient: x - rate * gradient, record.learned, grads)
         diagonals = jnp.stack([jnp.diagonal(matrix) for matrix in weights.values()])
-        return Step(learned, record.known, {"own": diagonals.mean()})
+        return steps.LayerStep(learned, record.known, {"own": diagonals.mean()})
 
-    return learned_mixtures(task, start=start, weigh=weigh, step=step)
+    return steps.learned_mixtures(task, start=start, weigh=weigh, step=step)

@@ -1,4 +1,12 @@
-"""pFedMe: personal models by the Moreau envelopes of the clients' losses."""
+"""pFedMe: personal models by the Moreau envelopes of the clients' losses.
+
+each round t:                                                               (Algorithm 1)
+  client i:  local steps of w_i from w along lam (w_i - theta),
+             theta = argmin_theta F_i(theta) + lam / 2 |theta - w_i|^2 by K gradient steps  (3)
+             theta_i = the theta of the last w_i; sends w_i
+  server:    w = (1 - beta) w + beta times the mean of the w_i
+client i deploys theta_i.
+"""
 
 from typing import Annotated
 
@@ -8,25 +16,20 @@ import optax
 from jax import lax
 from jaxtyping import Array
 
-from jaxfl.algorithms.steps.client import (
-    deploy_common,
-    deploy_personal,
-    init_personal,
-    seen,
-    train_and_send,
-)
-from jaxfl.algorithms.steps.composition import compose
-from jaxfl.algorithms.steps.personal import Personal
-from jaxfl.algorithms.steps.server import take_mean
+from jaxfl.algorithms import steps
 from jaxfl.core import tree
-from jaxfl.core.facts import method
-from jaxfl.core.messages import Down, Exchange, Report, Up, Wire, download_server
-from jaxfl.core.options import COUNT, NOT_NEGATIVE, POSITIVE
-from jaxfl.core.papers import Paper
+from jaxfl.core.facts import COUNT, NOT_NEGATIVE, POSITIVE, Paper, method
+from jaxfl.core.messages import Down, Exchange, Turn, Wire
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
-from jaxfl.training.batch_statistics import change_term, moving_statistics, statistics, trainable
-from jaxfl.training.objectives import data_loss, proximal
+from jaxfl.training import (
+    change_term,
+    data_loss,
+    moving_statistics,
+    proximal,
+    statistics,
+    trainable,
+)
 
 
 @method(
@@ -42,7 +45,7 @@ from jaxfl.training.objectives import data_loss, proximal
     personal="the deployed model theta",
     sends="its copy of the global model w",
     defaults="the paper",
-    turn_first="inner_rate by factors of 3; then lower lam, and clients are less tied to the "
+    advice="inner_rate by factors of 3; then lower lam, and clients are less tied to the "
     "common model",
 )
 def pfedme(
@@ -102,16 +105,18 @@ def pfedme(
     personalize = task.trainer(proximal_loss, steps=inner_steps, optimizer=optax.sgd(inner_rate))
 
     def client(
-        key: PRNGKey, memory: Personal, down: Down, cohort: Cohort
-    ) -> tuple[Personal, Up, Report]:
-        start = deploy_common(memory, down, cohort)
-        trained, up, report = train_and_send(fit, key, start, None, cohort)
+        key: PRNGKey, memory: steps.Personal, down: Down, cohort: Cohort
+    ) -> Turn[steps.Personal]:
+        start = steps.deploy_common(memory, down, cohort)
+        trained, up, report = steps.train_and_send(fit, key, start, None, cohort)
         # The deployed theta of each client, searched from its w.
         theta = personalize(stream(key, "second_fit"), trained, trained, cohort)
         batches = inner_steps * report.batches + theta.batches
-        return seen(theta.params, cohort), up, report._replace(batches=batches)
+        return steps.seen(theta.params, cohort), up, report._replace(batches=batches)
 
-    init = init_personal(task.problem)
+    init = steps.init_personal(task.problem)
     # The global model moves to the unweighted mean of w by the fraction beta.
-    exchange = Exchange(client, take_mean(fraction=beta))
-    return compose(task, Wire(init, (exchange,), deploy_personal, download_server))
+    exchange = Exchange(client, steps.take_mean(fraction=beta))
+    return steps.compose(
+        task, Wire(init, (exchange,), steps.deploy_personal, steps.download_server)
+    )

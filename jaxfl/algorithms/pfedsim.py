@@ -1,24 +1,24 @@
-"""pFedSim: bodies are mixed by the similarity of the clients' heads, which stay personal."""
+"""pFedSim: bodies are mixed by the similarity of the clients' heads, which stay personal.
+
+each round t after a warm-up of FedAvg, with the body b_i and the head h_i of client i:
+  client i:  (b_i, h_i) = local training of F_i from (x_i, h_i), and sends both
+  server:    r_ij = -log(1 - max(cos(h_i, h_j), 0)), scaled to sum to 1
+             x_i = sum_j r_ij b_j
+client i deploys (b_i, h_i).
+"""
 
 from typing import Annotated, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from jaxfl.algorithms.steps.client import train_and_send
-from jaxfl.algorithms.steps.composition import compose
-from jaxfl.algorithms.steps.heads import head_of, part_weights
-from jaxfl.algorithms.steps.personal import Personal, personal_models, start_personal
+from jaxfl.algorithms import steps
 from jaxfl.core import tree
-from jaxfl.core.facts import method
-from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Uploads, Wire
-from jaxfl.core.options import COUNT_OR_ZERO
-from jaxfl.core.papers import Paper
+from jaxfl.core.facts import COUNT_OR_ZERO, Paper, method
+from jaxfl.core.messages import Down, Exchange, Outcome, ServerState, Turn, Uploads, Wire
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Task
-from jaxfl.kernels.merit import head_weights
-from jaxfl.kernels.mixing import isolate, mix, size_weights
-from jaxfl.kernels.similarity import cosine
-from jaxfl.training.objectives import data_loss
+from jaxfl.kernels import cosine, head_weights, isolate, mix, size_weights
+from jaxfl.training import data_loss
 
 
 class Server(NamedTuple):
@@ -44,7 +44,7 @@ class Server(NamedTuple):
     takes_top_edges=True,
     defaults="ours",
     separating={"warmup": 2},
-    turn_first="warmup: half of the rounds; the personal rounds come after it",
+    advice="warmup: half of the rounds; the personal rounds come after it",
 )
 def pfedsim(
     task: Task, *, warmup: Annotated[int, COUNT_OR_ZERO] = 10, head: tree.Layers | None = None
@@ -80,21 +80,19 @@ def pfedsim(
       ['body', 'head']
     """
     fit = task.trainer(data_loss(task.problem))
-    head = head_of(task.problem, head)
+    head = steps.head_of(task.problem, head)
 
     def init(key: PRNGKey, train: Dataset) -> tuple[Params, ServerState]:
         model = task.problem.init(key)
-        record = start_personal(model, train.mask.shape[0])
+        record = steps.start_personal(model, train.mask.shape[0])
         return record.model, ServerState(Server(model, jnp.zeros((), jnp.int32)), record)
 
     def download(state: ServerState) -> Down:
-        start = personal_models(state.record, state.server.model)
-        return Down(each=Personal(start, state.record.seen))
+        start = steps.personal_models(state.record, state.server.model)
+        return Down(each=steps.Personal(start, state.record.seen))
 
-    def client(
-        key: PRNGKey, memory: Params, down: Down, cohort: Cohort
-    ) -> tuple[Params, Up, Report]:
-        return train_and_send(fit, key, down.each.model, None, cohort)
+    def client(key: PRNGKey, memory: Params, down: Down, cohort: Cohort) -> Turn[Params]:
+        return steps.train_and_send(fit, key, down.each.model, None, cohort)
 
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
         ids, sizes, reported, received, *_ = uploads
@@ -109,13 +107,13 @@ def pfedsim(
         personal_weights = jnp.where(warm, weights, jnp.eye(ids.size))
         mixture = tree.join(mix(personal_weights, heads), mix(weights, bodies))
         model = tree.where(warm, mix(shares, received), model)
-        record = Personal(mixture, jnp.broadcast_to(~warm, reported.shape))
+        record = steps.Personal(mixture, jnp.broadcast_to(~warm, reported.shape))
         return Outcome(
             ServerState(Server(model, rounds + 1), record),
-            weights=part_weights(weights, "body", "head", bodies, personal_weights),
+            weights=steps.part_weights(weights, "body", "head", bodies, personal_weights),
         )
 
     def deploy(memory: Params, down: Down, cohort: Cohort) -> Params:
         return tree.choose(down.each.seen, memory, down.each.model)
 
-    return compose(task, Wire(init, (Exchange(client, server),), deploy, download))
+    return steps.compose(task, Wire(init, (Exchange(client, server),), deploy, download))

@@ -1,4 +1,9 @@
-"""Pooled data: what one model learns where all examples lie in one place."""
+"""Pooled data: what one model learns where all examples lie in one place.
+
+each round t:
+  w = training from w on the examples of all clients of the round, with as many gradients
+client i deploys w.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -10,17 +15,8 @@ from jaxfl.core.facts import method
 from jaxfl.core.over_clients import over_clients
 from jaxfl.core.ragged import Ragged, is_ragged
 from jaxfl.core.streams import stream
-from jaxfl.core.types import (
-    Algorithm,
-    Cohort,
-    Dataset,
-    Info,
-    Params,
-    PRNGKey,
-    State,
-    Task,
-)
-from jaxfl.training.objectives import data_loss
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State, Task
+from jaxfl.training import data_loss
 
 
 @method(
@@ -29,7 +25,7 @@ from jaxfl.training.objectives import data_loss
     personal="",
     sends="",
     pools=True,
-    turn_first="one model cannot fit clients that differ, even with all of their examples",
+    advice="one model cannot fit clients that differ, even with all of their examples",
 )
 def pooled(task: Task) -> Algorithm:
     """One model trained on the examples of all clients together, which no federated method sees.

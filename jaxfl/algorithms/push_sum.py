@@ -1,4 +1,11 @@
-"""Push-sum (SGP): gossip on a directed graph, where each client counts what it has received."""
+"""Push-sum (SGP): gossip on a directed graph, where each client counts what it has received.
+
+each round t, with the shares P (columns sum to 1) along the edges:         (Algorithm 1)
+  client i:  x_i = x_i + (local training of F_i from z_i) - z_i, where z_i = x_i / w_i
+             sends P_ji x_i and P_ji w_i to each j
+             x_i = sum_j P_ij x_j, w_i = sum_j P_ij w_j
+client i deploys x_i / w_i.
+"""
 
 from typing import Annotated, Literal, NamedTuple
 
@@ -6,33 +13,29 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Shaped
 
-from jaxfl.algorithms.steps.composition import compose
-from jaxfl.algorithms.steps.network import copies_of, deliver
+from jaxfl.algorithms import steps
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError
-from jaxfl.core.facts import method
+from jaxfl.core.facts import FRACTION, File, Paper, method
 from jaxfl.core.messages import (
     Down,
     Exchange,
     Outcome,
     Report,
     ServerState,
+    Turn,
     Up,
     Uploads,
     Wire,
-    report_of,
 )
-from jaxfl.core.options import FRACTION, File
-from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
 from jaxfl.graphs.links import EdgeLoss, links_of
 from jaxfl.graphs.networks import network_of
 from jaxfl.graphs.pairs import unreached
-from jaxfl.kernels.mixing import mix
-from jaxfl.kernels.network import for_info, for_mixing, share_rows
-from jaxfl.training.batch_statistics import of_statistics
-from jaxfl.training.objectives import data_loss
+from jaxfl.kernels import mix, share_rows
+from jaxfl.kernels.network import for_info, for_mixing
+from jaxfl.training import data_loss, of_statistics
 
 
 class Memory(NamedTuple):
@@ -58,9 +61,9 @@ class Memory(NamedTuple):
     sends="its model and a scalar weight, to each receiver",
     defaults="the paper",
     starts_from_server=False,
-    tells_gap=True,
+    reports_gap=True,
     separating={"own": 0.9},
-    turn_first="own: raise it where senders differ from the client, lower it where they are alike",
+    advice="own: raise it where senders differ from the client, lower it where they are alike",
 )
 def push_sum(
     task: Task,
@@ -134,9 +137,7 @@ def push_sum(
         total = tree.broadcast(task.problem.init(key), clients)
         return Memory(total, jnp.ones(clients)), ServerState(jnp.zeros((), jnp.int32))
 
-    def client(
-        key: PRNGKey, memory: Memory, down: Down, cohort: Cohort
-    ) -> tuple[Memory, Up, Report]:
+    def client(key: PRNGKey, memory: Memory, down: Down, cohort: Cohort) -> Turn[Memory]:
         total, weight = memory
         start = deploy(memory, down, cohort)
         # Line 3: a step at z, taken by x.
@@ -144,11 +145,11 @@ def push_sum(
         after = jax.tree.map(lambda x, y, z: x + (y - z), total, fitted.params, start)
         # Statistics of z are those that the step has left.
         after = tree.combine(of_statistics, tree.scale(fitted.params, weight), after)
-        return memory, Up(after, total, plain=weight), report_of(fitted)
+        return memory, Up(after, total, plain=weight), steps.report_of(fitted)
 
     def network_step(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
         neighbours = network.neighbours(uploads.ids, state.server)
-        delivery = deliver(links, key, uploads, neighbours)
+        delivery = steps.deliver(links, key, uploads, neighbours)
         weight = uploads.plain
         # Lines 4 to 6: the shares of x and of w.
         shares = share_rows(delivery.network, own, delivery.arrived)
@@ -160,15 +161,13 @@ def push_sum(
             ServerState(state.server + 1),
             Down(each=sums),
             for_info(shares._replace(values=rows)),
-            copies=copies_of(delivery),
+            copies=steps.copies_of(delivery),
         )
 
-    def take(
-        key: PRNGKey, memory: Memory, down: Down, cohort: Cohort
-    ) -> tuple[Memory, None, Report]:
+    def take(key: PRNGKey, memory: Memory, down: Down, cohort: Cohort) -> Turn[Memory]:
         return down.each, None, Report()
 
     def deploy(memory: Memory, down: Down, cohort: Cohort) -> Params:
         return tree.scale(memory.total, 1 / memory.weight)
 
-    return compose(task, Wire(init, (Exchange(client, network_step), Exchange(take)), deploy))
+    return steps.compose(task, Wire(init, (Exchange(client, network_step), Exchange(take)), deploy))

@@ -1,17 +1,24 @@
-"""safe_graph: a graph beside a global model, between which clients choose by held-out scores."""
+"""safe_graph: a graph beside a global model, between which clients choose by held-out scores.
 
+each round t, with v_i the client's own model:
+  client i:  w_i = local training of F_i from w, v_i = the same from v_i; sends both, and the kernel
+             mean of its examples (`embeddings`)
+  server:    w = sum_i p_i w_i; weights r by the kernel means; sends w, sum_j r_ij v_j and
+             sum_j r_ij w_j
+  client i:  sends the scores of the five models on held-out examples
+  server:    sends what it expects of each, given the scores of all (`shrunk_means`)
+client i deploys the best of the five; v_i is the best of v_i and of the two mixtures.
+"""
+
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array, Float, Int, PyTree
 
-from jaxfl.algorithms.steps.client import deploy_common, deploy_personal
-from jaxfl.algorithms.steps.composition import compose
-from jaxfl.algorithms.steps.embeddings import embeddings
-from jaxfl.algorithms.steps.held_out import hold_out, pick, relative_scores
-from jaxfl.algorithms.steps.personal import Personal, start_personal
-from jaxfl.algorithms.steps.server import mean_by_size
+from jaxfl.algorithms import steps
 from jaxfl.core import tree
 from jaxfl.core.facts import method
 from jaxfl.core.messages import (
@@ -20,23 +27,37 @@ from jaxfl.core.messages import (
     Outcome,
     Report,
     ServerState,
+    Turn,
     Up,
     Uploads,
     Wire,
-    download_server,
 )
+from jaxfl.core.over_clients import over_clients
 from jaxfl.core.streams import stream
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Task
-from jaxfl.kernels.evidence import all_for_one_rows, embedding_rows, shrunk_means
-from jaxfl.kernels.mixing import isolate, mix
-from jaxfl.training.objectives import data_loss
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Problem, Task
+from jaxfl.kernels import all_for_one_rows, embedding_rows, isolate, mix, shrunk_means
+from jaxfl.training import completion, data_loss, masked_mean
+from jaxfl.training.loop import sum_parts
+
+# of the signs that stand for the inputs of an example
+SIGNS = 64
+# Targets have at most so many numbers; gradients of more are projected at random.
+TARGETS = 32
+# Ids are counted in so many bins.
+BINS = 256
+# number of examples that are embedded at a time
+PART = 32
+
+
+# A client without validation data holds out one of so many examples of its training.
+FOLD = 5
 
 
 class Memory(NamedTuple):
     """What each client keeps."""
 
     own: Params  # [C, ...] from which it trains
-    chosen: Personal  # what it deploys; one that is not `seen` deploys the global model
+    chosen: steps.Personal  # what it deploys; one that is not `seen` deploys the global model
 
 
 class Candidates(NamedTuple):
@@ -54,7 +75,7 @@ class Candidates(NamedTuple):
     paper="none; jaxfl's own (2026), with weights after arXiv 2603.02233 and 2507.06844",
     personal="the choice of a model",
     sends="two models, the mean of its examples in random features, and scores",
-    turn_first="raise --val, by which clients choose",
+    advice="raise --val, by which clients choose",
 )
 def safe_graph(
     task: Task, *, graph: Literal["embeddings", "binary", "continuous"] = "embeddings"
@@ -94,13 +115,11 @@ def safe_graph(
     def init(key: PRNGKey, train: Dataset) -> tuple[Memory, ServerState]:
         model = task.problem.init(key)
         stacked = tree.broadcast(model, len(train.mask))
-        return Memory(stacked, start_personal(model, len(train.mask))), ServerState(model)
+        return Memory(stacked, steps.start_personal(model, len(train.mask))), ServerState(model)
 
-    def client(
-        key: PRNGKey, memory: Memory, down: Down, cohort: Cohort
-    ) -> tuple[Candidates, Up, Report]:
+    def client(key: PRNGKey, memory: Memory, down: Down, cohort: Cohort) -> Turn[Candidates]:
         cohort, _ = hold_out(cohort)
-        common = deploy_common((), down, cohort)
+        common = steps.deploy_common((), down, cohort)
         tuned = fit(stream(key, "fit"), common, None, cohort)
         own = fit(stream(key, "second_fit"), memory.own, None, cohort)
         plain = embed(cohort.train) if of_data else ()
@@ -116,16 +135,14 @@ def safe_graph(
         return all_for_one_rows(updates, uploads.sizes, uploads.reported, graph == "binary")
 
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
-        model, _ = mean_by_size(uploads._replace(received=uploads.received[0]))
+        model, _ = steps.mean_by_size(uploads._replace(received=uploads.received[0]))
         weights = isolate(weigh(uploads), uploads.reported)
         tuned, own = mix(weights, uploads.received)
         return Outcome(ServerState(model), Down(model, (own, tuned)), weights)
 
-    def compare(
-        key: PRNGKey, memory: Candidates, down: Down, cohort: Cohort
-    ) -> tuple[Candidates, Up, Report]:
+    def compare(key: PRNGKey, memory: Candidates, down: Down, cohort: Cohort) -> Turn[Candidates]:
         mixture, tuned_mixture = down.each
-        common = deploy_common((), down, cohort)
+        common = steps.deploy_common((), down, cohort)
         candidates = Candidates(memory.tuned, memory.own, mixture, tuned_mixture, common)
         return candidates, Up((), (), scores_of(candidates, cohort)), Report()
 
@@ -133,19 +150,195 @@ def safe_graph(
         means, squares, counts = uploads.plain
         return Outcome(state, Down(each=shrunk_means(means, squares, counts * uploads.reported)))
 
-    def take(
-        key: PRNGKey, memory: Candidates, down: Down, cohort: Cohort
-    ) -> tuple[Memory, None, Report]:
+    def take(key: PRNGKey, memory: Candidates, down: Down, cohort: Cohort) -> Turn[Memory]:
         finite = [tree.finite(model, cohort.ids.size) for model in memory]
         values = jnp.where(jnp.stack(finite, axis=1), down.each, -jnp.inf)
         best = values.argmax(axis=1)
         going = 1 + values[:, 1:4].argmax(axis=1)
         takes = {name: (best == i).astype(float) for i, name in enumerate(Candidates._fields)}
-        chosen = Personal(pick(memory, best), takes["common"] < 1)
+        chosen = steps.Personal(pick(memory, best), takes["common"] < 1)
         return Memory(pick(memory, going), chosen), None, Report(metrics=takes)
 
     def deploy(memory: Memory, down: Down, cohort: Cohort) -> Params:
-        return deploy_personal(memory.chosen, down, cohort)
+        return steps.deploy_personal(memory.chosen, down, cohort)
 
     trips = (Exchange(client, server), Exchange(compare, judge), Exchange(take))
-    return compose(task, Wire(init, trips, deploy, download_server))
+    return steps.compose(task, Wire(init, trips, deploy, steps.download_server))
+
+
+class Embedding(NamedTuple):
+    """What a client sends of its examples."""
+
+    # [M, D] the mean of the examples' embeddings
+    mean: Float[Array, "m d"]
+    # [M] tr(S) / n, the expected squared distance of the mean from that of endless examples
+    variance: Float[Array, "m"]
+
+
+def input_numbers(x: PyTree) -> Float[Array, "f"]:
+    """The inputs of one example as numbers: ids as counts in 256 bins, all others as they are.
+
+    Example:
+      >>> input_numbers({"a": jnp.array([1.0, 2.0]), "b": jnp.array([[3.0]])}).tolist()
+      [1.0, 2.0, 3.0]
+    """
+
+    def leaf(x: Array) -> Array:
+        if jnp.issubdtype(x.dtype, jnp.signedinteger):
+            return jax.nn.one_hot(x.ravel() % BINS, BINS).sum(axis=0)
+        return x.ravel().astype(jnp.float32)
+
+    return jnp.concatenate([leaf(jnp.asarray(x)) for x in jax.tree.leaves(x)])
+
+
+def embeddings(problem: Problem) -> Callable[[Dataset], Embedding]:
+    """The kernel means of clients' examples, in random features that all clients have in common.
+
+    The embedding of an example is the product of two unit vectors: the signs of 64 random
+    projections of its input, less the input's mean, and the gradient of its error by a prediction
+    of 0. It is the direction in which the example would move a linear model of the signs. So
+    it separates clients that differ in inputs, in targets, or in what a target means, and needs
+    neither a trained model nor the scale of the data. The kernel of the signs is 1 - 2 a / pi
+    of the angle a of two inputs (Charikar, 2002, https://doi.org/10.1145/509907.509965).
+
+    Args:
+      problem: of the model; its error and the shape of its predictions are used.
+
+    Returns:
+      (data [M, n]) -> `Embedding`.
+
+    Example:
+      >>> embedding = embeddings(task.problem)(cohort.train)
+      >>> embedding.mean.shape, embedding.variance.shape
+      ((4, 128), (4,))
+    """
+    zero = jax.random.key(0)
+    model = jax.eval_shape(problem.init, zero)
+
+    def predictions(model: Params, x: PyTree, y: PyTree) -> PyTree:
+        recall = problem.recall
+        complete = model if recall is None else recall(model, Dataset(x, y, jnp.ones(1, bool)))
+        return problem.apply(complete, x)
+
+    def numbers_of(x: PyTree, y: PyTree) -> tuple[Array, Array]:
+        """The input of an example, and the gradient of its error by a prediction of 0."""
+        inputs = input_numbers(x)
+        x, y = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], (x, y))
+        shape = jax.eval_shape(predictions, model, x, y)
+        start = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
+        target = problem.compared(x, y)
+        by_prediction = jax.grad(lambda p: problem.error(p, target).sum())(start)
+        return inputs, tree.ravel(by_prediction)[0].astype(jnp.float32)
+
+    def sums(part: Dataset) -> tuple[Array, Array]:
+        """The sum of the embeddings of some examples, and that of their squared lengths."""
+        inputs, pulls = jax.vmap(numbers_of)(part.x, part.y)
+        projected = jnp.matmul(
+            inputs - inputs.mean(axis=1, keepdims=True),
+            jax.random.normal(zero, (inputs.shape[1], SIGNS)),
+            precision="highest",
+        )
+        signs = jnp.where(projected >= 0, 1.0, -1.0) / np.sqrt(SIGNS)
+        if pulls.shape[1] > TARGETS:
+            of_targets = jax.random.normal(zero, (pulls.shape[1], TARGETS))
+            pulls = jnp.matmul(pulls, of_targets, precision="highest")
+        norms = jnp.sqrt(jnp.sum(pulls**2, axis=1, keepdims=True))
+        pulls = pulls / jnp.where(norms > 0, norms, 1.0)
+        pulls = jnp.where((part.mask > 0)[:, None] & jnp.isfinite(pulls), pulls, 0.0)
+        return jnp.matmul(signs.T, pulls, precision="highest").ravel(), jnp.sum(pulls**2)
+
+    def of_client(data: Dataset) -> Embedding:
+        total, squares = sum_parts(sums, data, PART)
+        count = (jnp.asarray(data.mask) > 0).sum()
+        mean = total / jnp.maximum(count, 1)
+        # tr(S), from n - 1 degrees of freedom
+        spread = jnp.maximum(squares - count * jnp.sum(mean**2), 0.0) / jnp.maximum(count - 1, 1)
+        # A client of one example or none may be anything.
+        return Embedding(mean, jnp.where(count > 1, spread / jnp.maximum(count, 1), 1.0))
+
+    return over_clients(of_client, "auto")
+
+
+def hold_out(cohort: Cohort) -> tuple[Cohort, Dataset]:
+    """The cohort as it trains, and the training examples that are held out.
+
+    A client without validation examples holds out every fifth of its training examples, the same in
+    each round; another one holds out none.
+
+    Args:
+      cohort: the clients.
+
+    Example:
+      >>> rest, held_out = hold_out(cohort)
+      >>> held_out.mask.sum(axis=1).tolist(), rest.train.mask.sum() == cohort.train.mask.sum()
+      ([0, 0, 0, 0], Array(True, dtype=bool))
+      >>> empty = cohort._replace(val=cohort.val._replace(mask=jnp.zeros_like(cohort.val.mask)))
+      >>> bool(hold_out(empty)[1].mask.any())
+      True
+    """
+    mask = jnp.asarray(cohort.train.mask) > 0
+    validates = (jnp.asarray(cohort.val.mask) > 0).any(axis=1, keepdims=True)
+    out = mask & ~validates & (jnp.cumsum(mask, axis=1) % FOLD == 0)
+    train = cohort.train._replace(mask=mask & ~out)
+    return cohort._replace(train=train), cohort.train._replace(mask=out)
+
+
+def relative_scores(
+    task: Task,
+) -> Callable[[Sequence[Params], Cohort], tuple[Array, Array, Float[Array, "m"]]]:
+    """Scores of K deployed models on held-out examples, each less the mean score of all of them.
+
+    Returns:
+      (K models [M, ...], cohort) -> the mean of each client's relative scores [M, K], the mean of
+      their squares [M, K], and its number of held-out examples [M]. These are its validation
+      examples, or those of `hold_out`.
+
+    Example:
+      >>> model = tree.broadcast(task.problem.init(jax.random.key(0)), 4)
+      >>> means, squares, counts = relative_scores(task)((model, model, model), cohort)
+      >>> means.shape, counts.tolist() == cohort.val.mask.sum(axis=1).tolist()
+      ((4, 3), True)
+    """
+
+    def moments(models: PyTree, batch: Dataset, anchor: PyTree, key: PRNGKey):
+        target = task.problem.compared(batch.x, batch.y)
+        scores = [task.problem.score(task.problem.apply(m, batch.x), target) for m in models]
+        each = jnp.stack(scores, axis=1)
+        relative = each - each.mean(axis=1, keepdims=True)
+        both = jnp.concatenate([relative, relative**2], axis=1)
+        value = jax.vmap(lambda column: masked_mean(column, batch.weights), in_axes=1)(both)
+        return value, value
+
+    evaluate = task.evaluate(moments)
+    complete = completion(task.problem)
+
+    def scores(models: Sequence[Params], cohort: Cohort) -> tuple[Array, Array, Float[Array, "m"]]:
+        deployed = tuple(complete(model, cohort) for model in models)
+        # Nothing is random in evaluation, so any key will do.
+        key = jax.random.key(0)
+        held_out = hold_out(cohort)[1]
+        of_val = evaluate(key, deployed, cohort.val, cohort.ids)
+        of_train = evaluate(key, deployed, held_out, cohort.ids)
+        own = (jnp.asarray(cohort.val.mask) > 0).sum(axis=1)
+        counts = jnp.where(own > 0, own, held_out.mask.sum(axis=1))
+        means, squares = jnp.split(jnp.where(own[:, None] > 0, of_val, of_train), 2, axis=1)
+        return means, squares, counts.astype(float)
+
+    return scores
+
+
+def pick(models: Sequence[Params], places: Int[Array, "m"]) -> Params:
+    """The model of each client at its place among several.
+
+    Args:
+      models: K stacked models [M, ...].
+      places: of the client's among them [M].
+
+    Example:
+      >>> pick((jnp.zeros(3), jnp.ones(3)), jnp.array([0, 1, 1])).tolist()
+      [0.0, 1.0, 1.0]
+    """
+    chosen = models[0]
+    for place, model in enumerate(models[1:], start=1):
+        chosen = tree.choose(places == place, model, chosen)
+    return chosen

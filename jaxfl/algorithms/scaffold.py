@@ -1,4 +1,14 @@
-"""SCAFFOLD: control variates that correct the drift of local steps."""
+"""SCAFFOLD: control variates that correct the drift of local steps.
+
+each round t:                                                               (Algorithm 1)
+  client i:  y_i = local steps from x with the gradient grad F_i(y_i) - c_i + c
+             option I:   d_i = grad F_i(x) - c_i
+             option II:  d_i = (x - y_i) / (K eta_l) - c
+             c_i = c_i + d_i; sends y_i and d_i
+  server:    x = x + eta_g times the mean of y_i - x
+             c = c + |S| / N times the mean of the d_i, for |S| of N clients
+client i deploys x.
+"""
 
 from typing import Annotated, Literal, NamedTuple
 
@@ -6,28 +16,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from jaxfl.algorithms.steps.composition import compose
-from jaxfl.algorithms.steps.displacement import displacement
-from jaxfl.algorithms.steps.server import equal_mean
+from jaxfl.algorithms import steps
 from jaxfl.core import tree
-from jaxfl.core.facts import method
-from jaxfl.core.messages import (
-    Down,
-    Exchange,
-    Outcome,
-    Report,
-    ServerState,
-    Up,
-    Uploads,
-    Wire,
-    report_of,
-)
-from jaxfl.core.options import POSITIVE
-from jaxfl.core.papers import Paper
+from jaxfl.core.facts import POSITIVE, Paper, method
+from jaxfl.core.messages import Down, Exchange, Outcome, ServerState, Turn, Up, Uploads, Wire
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
-from jaxfl.training.batch_statistics import of_statistics, trainable, without_statistics
-from jaxfl.training.objectives import data_loss
+from jaxfl.training import data_loss, of_statistics, trainable, without_statistics
 
 
 class Server(NamedTuple):
@@ -55,7 +50,7 @@ class Server(NamedTuple):
     personal="",
     sends="its model and the change of its control variate",
     defaults="the paper",
-    turn_first="lower --local-steps or --lr; one model cannot fit clients that differ",
+    advice="lower --local-steps or --lr; one model cannot fit clients that differ",
 )
 def scaffold(
     task: Task,
@@ -102,7 +97,7 @@ def scaffold(
 
     fit = task.trainer(objective)
     gradient = task.gradient(loss)
-    measure = displacement(task)
+    measure = steps.displacement(task)
 
     def init(key: PRNGKey, train: Dataset) -> tuple[Params, ServerState]:
         model = task.problem.init(key)
@@ -127,9 +122,7 @@ def scaffold(
         distance = measure(measure_key, cohort)
         return length * distance / jnp.where(whole > 0, whole, 1.0)
 
-    def client(
-        key: PRNGKey, memory: Params, down: Down, cohort: Cohort
-    ) -> tuple[Params, Up, Report]:
+    def client(key: PRNGKey, memory: Params, down: Down, cohort: Cohort) -> Turn[Params]:
         model, mean_control = down.common
         start = tree.broadcast(model, cohort.ids.size)
         # Line 10: local steps with the gradient g_i(y_i) - c_i + c.
@@ -150,13 +143,13 @@ def scaffold(
         # Line 13: the change of c_i is sent, since the server does not know c_i.
         change = jax.tree.map(jnp.subtract, control, memory)
         up = Up((fitted.params, change), before=(start, tree.zeros_like(change)))
-        return control, up, report_of(fitted, batches=batches)
+        return control, up, steps.report_of(fitted, batches=batches)
 
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
         model, control, clients = state.server
         # Lines 16 and 17: the global model moves to the mean of the models, and the control variate
         # of the server changes by |S| / N times the mean change of the clients' control variates.
-        (mean, change), weights = equal_mean(uploads)
+        (mean, change), weights = steps.equal_mean(uploads)
         moved = jax.tree.map(lambda x, y: x + server_rate * (y - x), model, mean)
         model = tree.combine(of_statistics, mean, moved)
         fraction = uploads.reported.sum() / clients
@@ -167,4 +160,4 @@ def scaffold(
     def deploy(memory: Params, down: Down, cohort: Cohort) -> Params:
         return tree.broadcast(down.common[0], cohort.ids.size)
 
-    return compose(task, Wire(init, (Exchange(client, server),), deploy, download))
+    return steps.compose(task, Wire(init, (Exchange(client, server),), deploy, download))

@@ -1,42 +1,27 @@
-"""SFL: models propagate over a graph of the clients."""
+"""SFL: models propagate over a graph of the clients.
+
+each round t, with the matrix A of the graph:                               (Algorithm 1)
+  client i:  w_i = local training of F_i(w) + lam / 2 (|w - g|^2 + |w - u_i|^2) from g; sends it
+  server:    A_ij = softmax_j(cos(w_i - g, w_j - g) / temperature) where no graph is given
+             u = A^hops w; g = the mean of the u_i; sends both
+client i deploys u_i.
+"""
 
 from typing import Annotated
 
 import jax.numpy as jnp
 from jaxtyping import ArrayLike, Shaped
 
-from jaxfl.algorithms.steps.client import (
-    deploy_common,
-    deploy_personal,
-    init_personal,
-    seen,
-    train_and_send,
-)
-from jaxfl.algorithms.steps.composition import compose
-from jaxfl.algorithms.steps.personal import Personal
+from jaxfl.algorithms import steps
 from jaxfl.core import tree
 from jaxfl.core.errors import check
-from jaxfl.core.facts import method
-from jaxfl.core.messages import (
-    Down,
-    Exchange,
-    Outcome,
-    Report,
-    ServerState,
-    Up,
-    Uploads,
-    Wire,
-    download_server,
-)
-from jaxfl.core.options import COUNT_OR_ZERO, NOT_NEGATIVE, POSITIVE
-from jaxfl.core.papers import Paper
+from jaxfl.core.facts import COUNT_OR_ZERO, NOT_NEGATIVE, POSITIVE, Paper, method
+from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Turn, Uploads, Wire
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
+from jaxfl.kernels import cosine, graph_rows, isolate, mix, size_weights
 from jaxfl.kernels.alignment import misalignment
-from jaxfl.kernels.mixing import isolate, mix, size_weights
-from jaxfl.kernels.propagate import graph_rows, propagate
-from jaxfl.kernels.similarity import cosine
-from jaxfl.training.batch_statistics import trainable
-from jaxfl.training.objectives import data_loss
+from jaxfl.kernels.propagate import propagate
+from jaxfl.training import data_loss, trainable
 
 
 @method(
@@ -54,7 +39,7 @@ from jaxfl.training.objectives import data_loss
     defaults="ours: a learned graph in place of a given one; hops and lam follow the authors' code",
     offers_mixture=True,
     takes_top_edges=True,
-    turn_first="lower lam, the attraction to the graph model; then lower hops or temperature",
+    advice="lower lam, the attraction to the graph model; then lower hops or temperature",
 )
 def sfl(
     task: Task,
@@ -121,12 +106,12 @@ def sfl(
     fit = task.trainer(objective)
 
     def client(
-        key: PRNGKey, memory: Personal, down: Down, cohort: Cohort
-    ) -> tuple[Personal, Up, Report]:
-        start = deploy_common(memory, down, cohort)
-        centres = (start, deploy_personal(memory, down, cohort))
-        trained, up, report = train_and_send(fit, key, start, centres, cohort)
-        return seen(trained, cohort), up, report
+        key: PRNGKey, memory: steps.Personal, down: Down, cohort: Cohort
+    ) -> Turn[steps.Personal]:
+        start = steps.deploy_common(memory, down, cohort)
+        centres = (start, steps.deploy_personal(memory, down, cohort))
+        trained, up, report = steps.train_and_send(fit, key, start, centres, cohort)
+        return steps.seen(trained, cohort), up, report
 
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
         ids, _, reported, received, *_ = uploads
@@ -139,16 +124,16 @@ def sfl(
             rows = learned_weight * rows + (1 - learned_weight) * edges / degrees
         # u = A^hops w, and g is the mean of u.
         mixing_edges = task.keep_edges(isolate(propagate(rows, hops), reported))
-        mixture = mix(mixing_edges.rows, received)
+        mixture = mix(mixing_edges, received)
         mean = mix(size_weights(reported), mixture)
         return Outcome(ServerState(mean), Down(each=mixture), mixing_edges.weights)
 
     def take(
-        key: PRNGKey, memory: Personal, down: Down, cohort: Cohort
-    ) -> tuple[Personal, None, Report]:
+        key: PRNGKey, memory: steps.Personal, down: Down, cohort: Cohort
+    ) -> Turn[steps.Personal]:
         model, accepted = task.accept(memory.model, down.each, cohort)
-        return seen(model, cohort), None, Report(accepted=accepted)
+        return steps.seen(model, cohort), None, Report(accepted=accepted)
 
     exchanges = (Exchange(client, server), Exchange(take))
-    init = init_personal(task.problem)
-    return compose(task, Wire(init, exchanges, deploy_personal, download_server))
+    init = steps.init_personal(task.problem)
+    return steps.compose(task, Wire(init, exchanges, steps.deploy_personal, steps.download_server))

@@ -1,4 +1,12 @@
-"""Trust: weights by how similar models are, how well they do elsewhere, or how they predict."""
+"""Trust: weights by how similar models are, how well they do elsewhere, or how they predict.
+
+each round t:
+  client i:  w_i = local training of F_i from x_i, and sends it
+             s_ij = cos(w_i, w_j), or minus the loss of w_j on the validation examples of
+             client i, or minus the distance of the predictions of w_i and w_j on them
+             x_i = sum_j r_ij w_j, r_ij = softmax_j(s_ij / temperature)
+client i deploys x_i.
+"""
 
 from collections.abc import Callable
 from typing import Annotated, Literal
@@ -8,23 +16,16 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, PyTree
 
-from jaxfl.algorithms.steps.all_models import Offer, choose_from_all, isolate_rows, keep_rows
-from jaxfl.algorithms.steps.client import deploy_memory, take_offered, train_and_send
-from jaxfl.algorithms.steps.composition import compose
-from jaxfl.algorithms.steps.layerwise import by_layer, mix_layers
+from jaxfl.algorithms import steps
 from jaxfl.core import tree
 from jaxfl.core.edges import Edges
 from jaxfl.core.errors import check
-from jaxfl.core.facts import method
-from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Uploads, Wire
-from jaxfl.core.options import POSITIVE
-from jaxfl.core.papers import Paper
+from jaxfl.core.facts import POSITIVE, Paper, method
+from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Turn, Uploads, Wire
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
-from jaxfl.kernels.mixing import isolate, mix
-from jaxfl.kernels.similarity import LARGEST_SQUARE, cosine
-from jaxfl.training.batch_statistics import trainable
-from jaxfl.training.deployed import completion, deployed_losses
-from jaxfl.training.objectives import data_loss, masked_mean
+from jaxfl.kernels import cosine, isolate, mix
+from jaxfl.kernels.similarity import LARGEST_SQUARE
+from jaxfl.training import completion, data_loss, deployed_losses, masked_mean, trainable
 
 # (model [M, ...], other [M, ...], cohort) -> [M]
 Compare = Callable[[Params, Params, Cohort], Float[Array, "m"]]
@@ -81,7 +82,7 @@ def prediction_distances(task: Task) -> Compare:
     takes_top_edges=True,
     starts_from_server=False,
     separating={"similarity": "delta", "temperature": 0.1},
-    turn_first="give similarity=delta and a low temperature (try 0.1), or by=validation: the "
+    advice="give similarity=delta and a low temperature (try 0.1), or by=validation: the "
     "defaults mix nearly evenly",
 )
 def trust(
@@ -163,10 +164,8 @@ def trust(
         memory = tree.broadcast(model, len(train.mask))
         return memory, ServerState(model if similarity == "delta" else ())
 
-    def client(
-        key: PRNGKey, memory: Params, down: Down, cohort: Cohort
-    ) -> tuple[Params, Up, Report]:
-        return train_and_send(fit, key, memory, None, cohort)
+    def client(key: PRNGKey, memory: Params, down: Down, cohort: Cohort) -> Turn[Params]:
+        return steps.train_and_send(fit, key, memory, None, cohort)
 
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
         received, reported = uploads.received, uploads.reported
@@ -174,20 +173,20 @@ def trust(
         features = tree.subtract(received, state.server) if delta else received
         if not parts:
             edges = edges_of(trainable(features), reported)
-            return Outcome(state, Down(each=mix(edges.rows, received)), edges.weights)
-        layers = {name: edges_of(part, reported) for name, part in by_layer(features).items()}
-        mixtures = mix_layers({name: edges.rows for name, edges in layers.items()}, received)
+            return Outcome(state, Down(each=mix(edges, received)), edges.weights)
+        layers = {name: edges_of(part, reported) for name, part in steps.by_layer(features).items()}
+        mixtures = steps.mix_layers(layers, received)
         weights = {name: edges.weights for name, edges in layers.items()}
         return Outcome(state, Down(each=mixtures), weights)
 
     if by == "weights":
-        exchanges = (Exchange(client, server), Exchange(take_offered(task)))
-        return compose(task, Wire(init, exchanges, deploy_memory))
+        exchanges = (Exchange(client, server), Exchange(steps.take_offered(task)))
+        return steps.compose(task, Wire(init, exchanges, steps.deploy_memory))
 
     losses_of = deployed_losses(task)
     distances_of = prediction_distances(task)
 
-    def choose(key: PRNGKey, offer: Offer, cohort: Cohort) -> tuple[Params, Report]:
+    def choose(key: PRNGKey, offer: steps.Offer, cohort: Cohort) -> tuple[Params, Report]:
         def compare(model: Params) -> Float[Array, "m"]:
             """What each client finds of one model; less is better."""
             stacked = tree.broadcast(model, cohort.ids.size)
@@ -203,11 +202,11 @@ def trust(
             values = values / jnp.where(total > 0, total, 1.0)
         # A client without validation data keeps its own model.
         validates = cohort.val.weights.any(axis=1)[:, None]
-        weights = isolate_rows(rows(-values, offer.reported), offer)
+        weights = steps.isolate_rows(rows(-values, offer.reported), offer)
         weights = jnp.where(validates, weights, offer.own.astype(weights.dtype))
-        edges = keep_rows(task, weights, offer)
-        mixtures = mix(edges.rows, offer.models)
+        edges = steps.keep_rows(task, weights, offer)
+        mixtures = mix(edges, offer.models)
         model, accepted = task.accept(offer.trained, mixtures, cohort)
         return model, Report(weights=edges.weights, accepted=accepted)
 
-    return choose_from_all(task, choose)
+    return steps.choose_from_all(task, choose)

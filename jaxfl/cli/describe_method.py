@@ -83,7 +83,7 @@ def describe_factory(factory: AlgorithmFactory) -> list[str | dict[str, str]]:
         "sparse graph": "a client may keep its largest weights only (--top-edges K)"
         if facts.takes_top_edges
         else "",
-        "turn first": facts.turn_first,
+        "change first": facts.advice,
         "defaults": facts.defaults,
         "cite": f"jaxfl cite {factory.__name__}" if facts.publication else "",
     }

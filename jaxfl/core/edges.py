@@ -50,7 +50,7 @@ class Edges(NamedTuple):
 
     # [M, M] (receiver, sender), 0 where there is no edge
     weights: Float[Array, "m m"]
-    # the same weights in the form in which `mix` takes them: a matrix or `SparseRows`
+    # the same as a matrix or `SparseRows`: `mix`, which takes `Edges`, multiplies by these
     rows: PyTree
 
 

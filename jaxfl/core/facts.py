@@ -1,4 +1,8 @@
-"""The facts of a method, stated beside its code: the command line, docs and tests read them."""
+"""The facts of a method, stated beside its code: the command line, docs and tests read them.
+
+What a method states has its name here: `method`, `Paper`, and the ranges of options, which
+`core.options` defines.
+"""
 
 import functools
 from collections.abc import Callable
@@ -6,9 +10,32 @@ from dataclasses import dataclass, field
 from typing import Any, ParamSpec
 
 from jaxfl.core.errors import check
-from jaxfl.core.options import checked
+from jaxfl.core.options import (
+    COUNT,
+    COUNT_OR_ZERO,
+    FRACTION,
+    NOT_NEGATIVE,
+    POSITIVE,
+    File,
+    Range,
+    checked,
+)
 from jaxfl.core.papers import Paper
 from jaxfl.core.types import Algorithm, AlgorithmFactory, Task
+
+__all__ = [
+    "COUNT",
+    "COUNT_OR_ZERO",
+    "FRACTION",
+    "NOT_NEGATIVE",
+    "POSITIVE",
+    "Facts",
+    "File",
+    "Paper",
+    "Range",
+    "facts_of",
+    "method",
+]
 
 _P = ParamSpec("_P")
 
@@ -44,7 +71,7 @@ class Facts:
     starts_from_server: bool = True
     # whether clients mix whole models over a graph that is given: evaluations then tell the
     # spectral gap of the weights
-    tells_gap: bool = False
+    reports_gap: bool = False
     # whether all clients begin from the one model that the problem draws; weights that are given
     # may then take its place
     takes_initial_model: bool = True
@@ -55,7 +82,7 @@ class Facts:
     # what a reference to the method needs (`jaxfl cite`); None if there is no publication
     publication: Paper | None = None
     # what to change first where clients score worse than with local training; "" if it is unknown
-    turn_first: str = ""
+    advice: str = ""
 
 
 def method(
@@ -72,11 +99,11 @@ def method(
     takes_top_edges: bool = False,
     mixes_before_training: bool = False,
     starts_from_server: bool = True,
-    tells_gap: bool = False,
+    reports_gap: bool = False,
     takes_initial_model: bool = True,
     pools: bool = False,
     separating: dict[str, Any] | None = None,
-    turn_first: str = "",
+    advice: str = "",
 ) -> Callable[[Callable[_P, Algorithm]], Callable[_P, Algorithm]]:
     """A decorator that attaches facts to an algorithm's factory and checks the factory's options.
 
@@ -104,8 +131,8 @@ def method(
       starts_from_server: whether local training begins from the server's newest state, or is drawn
         to it, under some value of the options; False if clients train from what they have kept
         since they last took part, so that they may arrive late.
-      tells_gap: whether clients mix whole models over a graph that is given: evaluations then tell
-        the spectral gap of the weights.
+      reports_gap: whether clients mix whole models over a graph that is given: evaluations then
+        have the spectral gap of the weights.
       takes_initial_model: whether all clients begin from the one model that the problem draws, so
         that given weights (`--init`) may take its place; False if the method draws several models,
         or makes models in another way.
@@ -113,7 +140,7 @@ def method(
         method. Tables do not rank it, and no privacy can be claimed.
       separating: options with which the method separates groups of clients in few rounds; None if
         its defaults do.
-      turn_first: what to change first where clients score worse than with local training, one short
+      advice: what to change first where clients score worse than with local training, one short
         sentence without a full stop: tables and docs/tuning.md show it.
 
     Example:
@@ -137,12 +164,12 @@ def method(
         takes_top_edges=takes_top_edges,
         mixes_before_training=mixes_before_training,
         starts_from_server=starts_from_server,
-        tells_gap=tells_gap,
+        reports_gap=reports_gap,
         takes_initial_model=takes_initial_model,
         pools=pools,
         separating=separating or {},
         publication=publication,
-        turn_first=turn_first,
+        advice=advice,
     )
 
     def decorate(factory: Callable[_P, Algorithm]) -> Callable[_P, Algorithm]:

@@ -2,14 +2,14 @@
 
 A method is a `Wire`: what the server sends, what a client makes of it, what the server makes of the
 uploads, and what a client deploys. Each is a pure function that sees one side only.
-`algorithms.steps.composition.compose` makes a round of them; `jaxfl.serve` gives them to real
+`algorithms.steps.compose` makes a round of them; `jaxfl.serve` gives them to real
 clients.
 
 Axes as in `core.types`: C clients, M cohort.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
@@ -131,6 +131,11 @@ class Outcome(NamedTuple):
     joining: Joining = Joining()
 
 
+_Memory = TypeVar("_Memory")
+# What a client's function returns: its memory [M, ...], its message or messages, and its report.
+Turn = tuple[_Memory, Up | tuple[Up, ...] | None, Report]
+
+
 class Exchange(NamedTuple):
     """Clients work and send; the server makes its step and replies.
 
@@ -232,7 +237,7 @@ def report_of(fitted: Fitted, **others: Any) -> Report:
     return Report(fitted.loss, fitted.batches, fitted.params)._replace(**others)
 
 
-def floats(message: Down | Up, clients: int) -> int | Int[Array, "m"]:
+def floats(message: Down | Up, clients: int) -> int | Int[Array, "*m"]:
     """How many numbers one client gets or sends by a message; `before` is not sent.
 
     Args:

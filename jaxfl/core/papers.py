@@ -7,12 +7,6 @@ from dataclasses import dataclass
 from jaxfl.core.version import VERSION
 
 __all__ = [
-    "ADAPTIVE_OPTIMIZATION",
-    "FEDAMP",
-    "FEDAVG",
-    "FEDPROX",
-    "KRUM",
-    "ROBUST_RATES",
     "Paper",
     "bibtex",
     "entry",
@@ -61,9 +55,7 @@ class Paper:
     """A publication.
 
     Example:
-      >>> FEDAVG.key
-      'mcmahan2017communication'
-      >>> FEDPROX.text
+      >>> jaxfl.core.facts.facts_of(jaxfl.algorithms.fedprox).publication.text
       'Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020'
     """
 
@@ -107,7 +99,8 @@ def bibtex(paper: Paper) -> str:
     `@misc`.
 
     Example:
-      >>> print(bibtex(FEDAVG).splitlines()[0])
+      >>> fedavg = jaxfl.core.facts.facts_of(jaxfl.algorithms.fedavg)
+      >>> print(bibtex(fedavg.publication).splitlines()[0])
       @inproceedings{mcmahan2017communication,
     """
     fields = {"author": paper.authors, "title": f"{{{paper.title}}}"}
@@ -163,52 +156,3 @@ def _latex(text: str) -> str:
 def _ascii(text: str) -> str:
     """The text without accents."""
     return unicodedata.normalize("NFD", text).encode("ascii", "ignore").decode()
-
-
-# Publications that several methods state. The others stand beside their methods.
-ADAPTIVE_OPTIMIZATION = Paper(
-    authors="Reddi, Sashank J. and Charles, Zachary and Zaheer, Manzil and Garrett, Zachary and "
-    "Rush, Keith and Konečný, Jakub and Kumar, Sanjiv and McMahan, H. Brendan",
-    title="Adaptive Federated Optimization",
-    venue="ICLR",
-    year=2021,
-    link="https://arxiv.org/abs/2003.00295",
-)
-FEDAMP = Paper(
-    authors="Huang, Yutao and Chu, Lingyang and Zhou, Zirui and Wang, Lanjun and Liu, Jiangchuan "
-    "and Pei, Jian and Zhang, Yong",
-    title="Personalized Cross-Silo Federated Learning on Non-IID Data",
-    venue="AAAI",
-    year=2021,
-    link="https://arxiv.org/abs/2007.03797",
-)
-FEDAVG = Paper(
-    authors="McMahan, H. Brendan and Moore, Eider and Ramage, Daniel and Hampson, Seth and "
-    "Agüera y Arcas, Blaise",
-    title="Communication-Efficient Learning of Deep Networks from Decentralized Data",
-    venue="AISTATS",
-    year=2017,
-    link="https://arxiv.org/abs/1602.05629",
-)
-FEDPROX = Paper(
-    authors="Li, Tian and Sahu, Anit Kumar and Zaheer, Manzil and Sanjabi, Maziar and "
-    "Talwalkar, Ameet and Smith, Virginia",
-    title="Federated Optimization in Heterogeneous Networks",
-    venue="MLSys",
-    year=2020,
-    link="https://arxiv.org/abs/1812.06127",
-)
-KRUM = Paper(
-    authors="Blanchard, Peva and El Mhamdi, El Mahdi and Guerraoui, Rachid and Stainer, Julien",
-    title="Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent",
-    venue="NeurIPS",
-    year=2017,
-    link="https://arxiv.org/abs/1703.02757",
-)
-ROBUST_RATES = Paper(
-    authors="Yin, Dong and Chen, Yudong and Ramchandran, Kannan and Bartlett, Peter",
-    title="Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates",
-    venue="ICML",
-    year=2018,
-    link="https://arxiv.org/abs/1803.01498",
-)

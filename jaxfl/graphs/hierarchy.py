@@ -14,7 +14,7 @@ from jaxfl.core.npy import read_npy
 from jaxfl.core.options import checked
 from jaxfl.graphs.topology import check_groups
 
-__all__ = ["given_weights", "hierarchy", "hierarchy_in_turn"]
+__all__ = ["given_weights", "hierarchy"]
 
 # "cloud": all servers take the mean of the servers by size; "alone": each keeps its own model.
 ServerGraph = Literal["cloud", "alone"] | Shaped[ArrayLike, "s s"]
@@ -75,44 +75,6 @@ def hierarchy(
     )
     receives = (total[:, 0] > 0)[server_of]
     return jnp.where(receives[:, None], weights, jnp.eye(sizes.size))
-
-
-@checked
-def hierarchy_in_turn(
-    server_of: Int[ArrayLike, "c"],
-    sizes: Shaped[ArrayLike, "c"],
-    servers: int,
-    graph: ServerGraph = "cloud",
-    *,
-    every: int,
-) -> Float[Array, "p c c"]:
-    """The weights of rounds in which the servers mix only in each k-th one [k, C, C].
-
-    In the first k - 1 rounds a server has the mean of its own clients, in the last one the servers
-    mix; then it begins anew. With "cloud" this is HierFAVG (Liu et al., 2020,
-    https://arxiv.org/abs/1905.06641), where kappa_1 is the number of local steps and kappa_2 is k.
-
-    Differs: the paper was not at hand; this is its algorithm as later papers describe it.
-
-    Args:
-      server_of: see `hierarchy`.
-      sizes: likewise.
-      servers: likewise.
-      graph: likewise.
-      every: k.
-
-    Raises:
-      InputError: see `hierarchy`.
-
-    Example:
-      >>> weights = hierarchy_in_turn(np.array([0, 0, 1, 1]), np.ones(4), 2, every=3)
-      >>> weights[:, 0].tolist()
-      [[0.5, 0.5, 0.0, 0.0], [0.5, 0.5, 0.0, 0.0], [0.25, 0.25, 0.25, 0.25]]
-    """
-    check(every >= 1, f"the servers mix in each {every}-th round: expected at least 1")
-    below = hierarchy(server_of, sizes, servers, "alone")
-    mixed = hierarchy(server_of, sizes, servers, graph)
-    return jnp.stack([below] * (every - 1) + [mixed])
 
 
 def given_weights(weights: str | ArrayLike) -> np.ndarray:

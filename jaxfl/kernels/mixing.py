@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped
 
-from jaxfl.core.edges import SparseRows, is_sparse
+from jaxfl.core.edges import Edges, SparseRows
 from jaxfl.core.errors import InputError, check
 from jaxfl.core.options import checked
 from jaxfl.core.shapes import Stack
@@ -22,7 +22,7 @@ def mix(weights: PyTree, stacked: Stack) -> PyTree:
         matrix for each part of the model, as a pytree prefix of `stacked`: {"body": W, "head":
         jnp.eye(M)} mixes the bodies of models {"body": ..., "head": ...} and leaves each client its
         head. The prefix may go down to one matrix a leaf. In place of a matrix it may have
-        `core.edges.SparseRows`, see `sparse.mix_rows`.
+        `core.edges.SparseRows`, see `sparse.mix_rows`, or `core.edges.Edges`.
       stacked: models [M, ...].
 
     Returns:
@@ -37,7 +37,9 @@ def mix(weights: PyTree, stacked: Stack) -> PyTree:
       [[3.0], [4.0]]
     """
 
-    def mix_part(matrix: Array | SparseRows, part: PyTree) -> PyTree:
+    def mix_part(matrix: Array | SparseRows | Edges, part: PyTree) -> PyTree:
+        if isinstance(matrix, Edges):
+            return mix_part(matrix.rows, part)
         if isinstance(matrix, SparseRows):
             return mix_rows(matrix, part)
 
@@ -55,7 +57,9 @@ def mix(weights: PyTree, stacked: Stack) -> PyTree:
         return jax.tree.map(leaf, part)
 
     try:
-        return jax.tree.map(mix_part, weights, stacked, is_leaf=is_sparse)
+        return jax.tree.map(
+            mix_part, weights, stacked, is_leaf=lambda x: isinstance(x, SparseRows | Edges)
+        )
     except InputError:
         raise
     except ValueError as error:

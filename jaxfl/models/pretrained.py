@@ -17,10 +17,14 @@ from flax import linen as nn
 
 from jaxfl.core.errors import InputError, check, warn
 from jaxfl.core.options import checked
+from jaxfl.models.conv_weights import (
+    RESNET18,
+    efficientnet_names,
+    without_norm,
+    without_other_parts,
+)
 from jaxfl.models.efficientnet_lite import EfficientNetLite
-from jaxfl.models.efficientnet_weights import efficientnet_weights, without_other_parts
 from jaxfl.models.resnet18 import ResNet18
-from jaxfl.models.resnet_weights import resnet_weights
 from jaxfl.models.transformer import Transformer
 from jaxfl.models.vit import ViT
 
@@ -110,10 +114,12 @@ def pretrained(module: nn.Module, arrays: Mapping[str, np.ndarray]) -> Pretraine
     if isinstance(module, Transformer):
         return of_transformer(module, arrays)
     if isinstance(module, EfficientNetLite):
-        weights = without_other_parts(efficientnet_weights(arrays), module.first)
+        weights = without_norm(arrays, efficientnet_names(arrays))
+        weights = without_other_parts(weights, module.first)
         return Pretrained(module, _without_other_head(module.outputs, weights))
     if isinstance(module, ResNet18):
-        return Pretrained(module, _without_other_head(module.outputs, resnet_weights(arrays)))
+        weights = without_norm(arrays, RESNET18)
+        return Pretrained(module, _without_other_head(module.outputs, weights))
     raise InputError(
         f"the weights are called {_some(arrays)}: expected the paths of the model's parameters, "
         'such as "params/Dense_0/kernel", or one of the models vit_tiny, efficientnet_lite0, '

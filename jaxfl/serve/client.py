@@ -190,7 +190,7 @@ def draws_noise(task: Task) -> bool:
     Example:
       >>> from jaxfl.uplink import gaussian
       >>> noised = task._replace(
-      ...     upload=jaxfl.training.upload.upload_through(gaussian(clip=1.0, noise=1.0))
+      ...     upload=jaxfl.training.channel.Channel(gaussian(clip=1.0, noise=1.0))
       ... )
       >>> draws_noise(task), draws_noise(noised)
       (False, True)

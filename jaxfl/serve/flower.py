@@ -38,7 +38,7 @@ from jaxfl.serve.server import (
 )
 from jaxfl.serve.state import locked
 from jaxfl.simulation.rounds import draw_cohort
-from jaxfl.training.upload import faithful
+from jaxfl.training.channel import faithful
 
 # Clients that train without jaxfl may have data of any form.
 NO_EXAMPLE = (np.zeros((), np.float32), np.zeros((), np.int32))

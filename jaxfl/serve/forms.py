@@ -17,7 +17,7 @@ from jaxfl.core.errors import check
 from jaxfl.core.messages import Down, Exchange, ServerState, Up, Wire, ups_of
 from jaxfl.core.types import Cohort, Dataset, Params
 from jaxfl.serve.halves import defended_step
-from jaxfl.training.upload import Channel
+from jaxfl.training.channel import Channel
 
 # Who knows where an update starts from: the server computes it from what it has sent, the client
 # has to tell it, or nobody asks for it.

@@ -14,7 +14,7 @@ from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Cohort, Info, Params, PRNGKey, State, Task
 from jaxfl.simulation.rounds import keep_finite
-from jaxfl.training.upload import Channel, nothing_of
+from jaxfl.training.channel import Channel, nothing_of
 
 # (key, memory [M], Down, cohort, secret) -> (memory [M], Ups as they are sent, Report)
 ClientStep = Callable[[PRNGKey, Any, Down, Cohort, PRNGKey | None], tuple[Any, tuple, Report]]
@@ -36,7 +36,7 @@ def channel_of(task: Task) -> Channel:
     upload = task.upload
     if not isinstance(upload, Channel):
         raise InputError(
-            "the task's upload is one function for both sides: make it by upload_through(uplink, "
+            "the task's upload is one function for both sides: make it by Channel(uplink, "
             "defence), whose first half the clients apply and whose second half the server"
         )
     return upload

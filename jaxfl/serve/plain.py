@@ -28,7 +28,7 @@ from jaxfl.core.messages import (
     ups_of,
 )
 from jaxfl.core.types import Cohort, Dataset, Fit, Fitted, Params, PRNGKey, Problem, Task, Uplink
-from jaxfl.training.upload import faithful, upload_through
+from jaxfl.training.channel import Channel, faithful
 
 
 class Elsewhere:
@@ -99,7 +99,7 @@ def plain_task(arrays: Mapping[str, np.ndarray], defence: Uplink = faithful) -> 
             "of what clients send",
         )
     problem = Problem(lambda key: model, _refuse, _refuse, _refuse)
-    upload = upload_through(faithful, defence)
+    upload = Channel(faithful, defence)
     return Task(problem, Elsewhere(model), _refuse, _refuse, upload)
 
 

@@ -15,7 +15,7 @@ from jaxfl.serve.arrays import from_named, named, rows, write_rows
 from jaxfl.serve.forms import Form, examples_of, stacked, stand_in
 from jaxfl.serve.halves import DefendedStep, defended_step, settle
 from jaxfl.serve.state import read_arrays, write_arrays
-from jaxfl.training.upload import Channel
+from jaxfl.training.channel import Channel
 
 
 class Progress(NamedTuple):

@@ -3,9 +3,9 @@
 Programs find the type of its result, `Evaluation`, here too.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -65,39 +65,6 @@ class EvaluateState(Protocol):
         round: Int[Array, ""] | int | None = None,
     ) -> Evaluation:
         """See `make_evaluate`."""
-        ...
-
-
-@runtime_checkable
-class EvaluateModels(Protocol):
-    """(key, federation, deployed [M, ...], ids [M], trained=None, round=None) -> Evaluation."""
-
-    def __call__(
-        self,
-        key: PRNGKey,
-        federation: Federation,
-        deployed: Params,
-        ids: Int[Array, "m"],
-        trained: Params | None = None,
-        round: Int[Array, ""] | int | None = None,
-    ) -> Evaluation:
-        """See `make_evaluate_models`."""
-        ...
-
-
-@runtime_checkable
-class EvaluateCohort(Protocol):
-    """(key, cohort, test, deployed [M, ...], trained=None) -> Evaluation."""
-
-    def __call__(
-        self,
-        key: PRNGKey,
-        cohort: Cohort,
-        test: Dataset | Pool,
-        deployed: Params,
-        trained: Params | None = None,
-    ) -> Evaluation:
-        """See `make_evaluate_cohort`."""
         ...
 
 
@@ -220,17 +187,9 @@ def _cohort(federation: Federation, ids: Array, round: Array | int | None) -> Co
     return Cohort(ids, train, val, round)
 
 
-@checked
 def make_evaluate_models(
-    algorithm: Algorithm,
-    task: Task,
-    *,
-    batch_size: int | None = None,
-    chunk: Chunk = "auto",
-    after: After = "fine_tuned",
-    metrics: Sequence[str] | Mapping[str, Metric] = (),
-    pooled: Bool[np.ndarray, "c"] | None = None,
-) -> EvaluateModels:
+    algorithm: Algorithm, task: Task, **options: Any
+) -> Callable[..., Evaluation]:
     """As `make_evaluate`, for deployed models that are given.
 
     It needs no state. Where clients predict with the model alone, it is the same program for all
@@ -238,12 +197,8 @@ def make_evaluate_models(
 
     Args:
       algorithm: says how a client predicts.
-      task: see `make_evaluate`, also for the other arguments.
-      batch_size: number of examples predicted at a time.
-      chunk: clients computed side by side.
-      after: the models after local training that are scored.
-      metrics: what the models are scored by.
-      pooled: the clients whose test predictions together have a score too.
+      task: see `make_evaluate`.
+      options: those of `make_evaluate`.
 
     Returns:
       evaluate_models(key, federation, deployed [M, ...], ids [M], trained=None, round=None) ->
@@ -259,15 +214,7 @@ def make_evaluate_models(
       >>> evaluate_models(key, federation, models, jnp.arange(2)).deployed.test.shape
       (2,)
     """
-    evaluate_cohort = make_evaluate_cohort(
-        algorithm,
-        task,
-        batch_size=batch_size,
-        chunk=chunk,
-        after=after,
-        metrics=metrics,
-        pooled=pooled,
-    )
+    evaluate_cohort = make_evaluate_cohort(algorithm, task, **options)
 
     def evaluate_models(
         key: PRNGKey,
@@ -312,7 +259,7 @@ def make_evaluate_cohort(
     after: After = "fine_tuned",
     metrics: Sequence[str] | Mapping[str, Metric] = (),
     pooled: Bool[np.ndarray, "c"] | None = None,
-) -> EvaluateCohort:
+) -> Callable[..., Evaluation]:
     """As `make_evaluate_models`, for a cohort whose data are given alone.
 
     Args:

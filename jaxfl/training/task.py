@@ -30,9 +30,9 @@ from jaxfl.kernels.sparse import top_edges as keep_top_edges
 from jaxfl.training.acceptance import Acceptance, accept_validated
 from jaxfl.training.any_model import AnyModel, functions_of, head_of_model
 from jaxfl.training.batch_statistics import moving_statistics, without_statistics
+from jaxfl.training.channel import Channel, faithful
 from jaxfl.training.flax_model import Statistics
 from jaxfl.training.gradients import full_gradient, full_loss
-from jaxfl.training.model_inputs import Scale, model_inputs
 from jaxfl.training.objectives import (
     correct,
     correct_labels,
@@ -41,8 +41,8 @@ from jaxfl.training.objectives import (
     squared_error,
 )
 from jaxfl.training.optimizers import Optimizer, check_optimizer, map_optimizer, sgd
+from jaxfl.training.scaling import Scale, model_inputs
 from jaxfl.training.trainer import trainer
-from jaxfl.training.upload import faithful, upload_through
 
 Compute = Literal["float32", "bfloat16"]
 # The size of the largest model without convolutions whose clients a CPU trains side by side.
@@ -255,7 +255,7 @@ def supervised(
       compute: type of the model's arithmetic; "bfloat16" is for accelerators. Parameters,
         gradients, predictions, the optimiser and the server's step stay float32.
       uplink: what the server receives of the clients' models.
-      defence: what the server does to them before it looks at them, see `upload_through`.
+      defence: what the server does to them before it looks at them, see `Channel`.
       acceptance: a client takes the model that the server offers to it "always", or keeps its own
         model where that is clearly better on its validation data ("validated", see
         `acceptance.accept_validated`). It has an effect in the methods that call `Task.accept`,
@@ -391,5 +391,5 @@ def supervised(
     if acceptance == "validated":
         accept = accept_validated(problem, evaluate_of, chunk)
     keep_edges = keep_all_edges if top_edges is None else keep_top_edges(top_edges)
-    upload = upload_through(uplink, defence)
+    upload = Channel(uplink, defence)
     return Task(problem, trainer_of, gradient_of, evaluate_of, upload, accept, keep_edges)

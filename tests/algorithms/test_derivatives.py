@@ -85,9 +85,9 @@ def test_derivatives_by_the_learning_rate_and_hyper_parameters_are_finite(factor
 
 @pytest.mark.slow
 def test_derivatives_pass_through_distances_and_caps():
-    pfedgraph = jaxfl.algorithms.pfedgraph
+    general_graph = jaxfl.algorithms.general_graph
     for hyper in ({"measure": "l2"}, {"cap": 0.3}):
-        assert np.isfinite(derivatives(pfedgraph, **hyper)["learning rate"]), hyper
+        assert np.isfinite(derivatives(general_graph, **hyper)["learning rate"]), hyper
 
 
 @pytest.mark.slow

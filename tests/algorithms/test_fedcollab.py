@@ -21,7 +21,7 @@ from toys import (
 
 import jaxfl
 from jaxfl.algorithms import fedavg, fedcollab, local
-from jaxfl.algorithms.steps.divergence import discriminator, estimate_divergences, take_examples
+from jaxfl.algorithms.fedcollab import discriminator, estimate_divergences, take_examples
 from jaxfl.core.messages import Clients
 from jaxfl.core.streams import client_keys, stream
 from jaxfl.core.types import Dataset, State

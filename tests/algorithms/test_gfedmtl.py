@@ -22,8 +22,8 @@ from jaxfl.kernels import coupling
 from jaxfl.kernels.mixing import mix
 from jaxfl.models import linear as linear_model
 from jaxfl.models.cnn import CNN
+from jaxfl.training.channel import Channel, faithful
 from jaxfl.training.objectives import data_loss
-from jaxfl.training.upload import faithful, upload_through
 
 # Servers, clusters, parameters, clients.
 S = 3
@@ -258,7 +258,7 @@ def double_task():
         lambda objective: no_fit,
         lambda objective: no_gradient,
         lambda objective: no_gradient,
-        upload_through(faithful),
+        Channel(faithful),
     )
 
 

@@ -90,9 +90,9 @@ def test_rounds_of_cobo_equal_numpy(gamma):
     best = np.stack([x[:cut].mean(axis=0) for x, cut in zip(X, CUTS, strict=True)])
     w = 1 - np.eye(5)
     state = algorithm.init(jax.random.key(0), DATA.train)
-    state = state._replace(clients=state.clients._replace(model={"w": jnp.asarray(BEGIN)}))
+    state = state._replace(clients=state.clients._replace(memory={"w": jnp.asarray(BEGIN)}))
     for number in range(2):
-        trained = trained_from(state.clients.model, number, steps=1)
+        trained = trained_from(state.clients.memory, number, steps=1)
         expected = trained.copy()
         state, info, _ = run(algorithm, DATA, 1, state=state, start=number)
         for i in range(5):
@@ -106,8 +106,8 @@ def test_rounds_of_cobo_equal_numpy(gamma):
             for j in np.delete(np.arange(5), i):
                 pull = min(0.3, 1 / max(w[i].sum(), 1))
                 expected[i] -= pull * w[i, j] * (trained[i] - trained[j])
-        np.testing.assert_allclose(state.clients.model["w"], expected, atol=1e-5)
-        np.testing.assert_allclose(state.clients.collaboration * (1 - np.eye(5)), w, atol=1e-5)
+        np.testing.assert_allclose(state.clients.memory["w"], expected, atol=1e-5)
+        np.testing.assert_allclose(state.clients.record * (1 - np.eye(5)), w, atol=1e-5)
         np.testing.assert_allclose(info.metrics["edges"], w.sum() / 5, atol=1e-5)
     between = w[~np.eye(5, dtype=bool)]
     assert between.min() < 0.9

@@ -13,9 +13,9 @@ from jaxfl.core.types import Dataset, Federation, Problem, State, Task
 from jaxfl.experiment.privacy.audit import audit
 from jaxfl.kernels.learned import project_smoothly
 from jaxfl.simulation import mesh
+from jaxfl.training.channel import Channel, faithful
 from jaxfl.training.gradients import full_gradient, full_loss
 from jaxfl.training.trainer import trainer
-from jaxfl.training.upload import faithful, upload_through
 
 
 @pytest.mark.long
@@ -26,7 +26,7 @@ def test_without_learning_it_is_pfedgraph(guard):
     algorithm = learned_graph(linear(), lam=0.5, rate=0.0, guard=guard)
     state, info, _ = run(algorithm, data, 3, participation=half(6))
     np.testing.assert_allclose(info.weights, told.weights, atol=1e-6)
-    close(tuple(state.clients), tuple(expected.clients.memory))
+    close(state.clients.memory, expected.clients.memory)
 
 
 # The program and its derivative, in float64.
@@ -97,7 +97,8 @@ def cosines(models):
 def first_gradient(algorithm, data, start):
     """The gradient of theta in the first round, from Adam's mean, and that of lam."""
     state = algorithm.init(jax.random.key(0), data.train)
-    clients = state.clients._replace(model={"w": jnp.asarray(start, jnp.float32)})
+    memory = state.clients.memory._replace(model={"w": jnp.asarray(start, jnp.float32)})
+    clients = state.clients._replace(memory=memory)
     initial = np.asarray(state.server.initial["w"], float)
     after, info, _ = run(algorithm, data, 1, state=State(clients, state.server))
     mean = after.server.opt_state[0].mu
@@ -203,7 +204,7 @@ def hidden_groups(clients=8):
         ),
         lambda objective: full_gradient(objective, batch_size=32),
         lambda objective: full_loss(objective, batch_size=32),
-        upload_through(faithful),
+        Channel(faithful),
     )
     return task, data, centres
 
@@ -246,7 +247,7 @@ def test_the_guard_keeps_validation_losses_below_those_of_the_first_graph(guard)
         server = state.server._replace(learned=state.server.learned._replace(graph=graph))
         method = {"none": free, guard: guarding}[chosen]
         after, info, _ = run(method, data, 1, state=State(state.clients, server))
-        return validation_losses(task, data, after.clients.model), info
+        return validation_losses(task, data, after.clients.memory.model), info
 
     first, _ = losses("none", graph)
     unguarded, _ = losses("none", wrong)

@@ -66,7 +66,7 @@ def test_a_server_step_keeps_no_record_of_a_client_that_has_not_reported():
 
 
 def test_a_server_step_does_not_take_one_model_of_a_client_that_sends_two():
-    algorithm = jaxfl.algorithms.pfedgraph(shallow(), alpha="measured")
+    algorithm = jaxfl.algorithms.measured_graph(shallow())
     model = shallow().problem.init(jax.random.key(0))
     models = jax.tree.map(lambda x: np.ones((4, *x.shape), np.float32), model)
     with pytest.raises(InputError, match="give them in the form"):

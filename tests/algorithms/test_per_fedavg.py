@@ -8,7 +8,7 @@ from toys import deployed, federation, quadratic, run
 
 from jaxfl.algorithms import per_fedavg
 from jaxfl.core.types import Cohort
-from jaxfl.training.upload import upload_through
+from jaxfl.training.channel import Channel
 
 RATE = 0.1
 ALPHA = 0.3
@@ -28,7 +28,7 @@ def test_a_step_takes_the_gradient_on_one_half_after_a_step_on_the_other_half(he
         return after
 
     algorithm = per_fedavg(
-        quadratic(1, RATE)._replace(upload=upload_through(spy)), alpha=ALPHA, hessian=hessian
+        quadratic(1, RATE)._replace(upload=Channel(spy)), alpha=ALPHA, hessian=hessian
     )
     start = algorithm.init(jax.random.key(1), data.train)
     algorithm.round(jax.random.key(0), start, Cohort(jnp.arange(clients), data.train, data.val))

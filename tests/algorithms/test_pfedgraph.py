@@ -1,4 +1,7 @@
-"""pFedGraph: its graph, its regulariser, and rounds against NumPy written from the paper."""
+"""pFedGraph: its graph, its regulariser, and rounds against NumPy written from the paper.
+
+And two methods of its round: `general_graph` and `measured_graph`.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +23,7 @@ from toys import (
 )
 
 import jaxfl
-from jaxfl.algorithms import local, pfedgraph
+from jaxfl.algorithms import general_graph, local, measured_graph, pfedgraph
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError
 from jaxfl.core.messages import Clients
@@ -111,8 +114,8 @@ def paper_round(models, anchors, initial, data, batches, lam, alpha, form, ancho
     [
         ("code", 0.4, 0.4, "cosine"),
         ("code", None, 0.08 * 3, "approx"),
-        ("paper", 1.3, 1.3, "approx"),
-        ("paper", None, 0.8, "cosine"),
+        ("paper", 1 / 1.3, 1.3, "approx"),
+        ("paper", 1.25, 0.8, "cosine"),
     ],
 )
 def test_rounds_equal_numpy_written_from_the_paper(form, alpha, meant, anchor):
@@ -120,7 +123,7 @@ def test_rounds_equal_numpy_written_from_the_paper(form, alpha, meant, anchor):
     cohorts = np.array([[0, 1, 2], [1, 3, 4], [0, 1, 4]])
     task = linear(steps=STEPS, batch_size=BATCH, optimizer=optax.sgd(RATE))
     data = opposite_groups(clients=5, sizes=[40, 25, 30, 10, 20])
-    algorithm = pfedgraph(task, alpha=alpha, alpha_form=form, lam=0.5, anchor=anchor)
+    algorithm = pfedgraph(task, alpha=alpha, lam=0.5, anchor=anchor)
     key = jax.random.key(3)
     start = algorithm.init(jax.random.key(9), data.train)
     schedule = jaxfl.participation.schedule(cohorts)
@@ -157,8 +160,8 @@ def test_rounds_equal_numpy_written_from_the_paper(form, alpha, meant, anchor):
     np.testing.assert_allclose(tree.ravel(deployed(algorithm, state, 5)), expected, atol=1e-5)
 
 
-def last_weights(data, task=None, rounds=3, **hyper):
-    algorithm = pfedgraph(task or linear(steps=20), **hyper)
+def last_weights(data, task=None, rounds=3, method=pfedgraph, **hyper):
+    algorithm = method(task or linear(steps=20), **hyper)
     return np.asarray(run(algorithm, data, rounds)[1].weights[-1])
 
 
@@ -228,15 +231,21 @@ def test_raw_similarity_compares_the_models_themselves():
 
 
 @pytest.mark.slow
-def test_caps_need_a_program():
-    for hyper in ({"solver": "none"}, {"alpha": "measured"}):
-        with pytest.raises(InputError, match="cap"):
-            pfedgraph(linear(), cap=0.2, **hyper)
+def test_no_weight_is_above_its_cap():
     data = opposite_groups()
-    np.testing.assert_allclose(last_weights(data, solver="jaxopt"), last_weights(data), atol=1e-4)
-    capped = last_weights(data, cap=0.2)
-    assert capped.max() <= 0.2 + 1e-6
-    np.testing.assert_allclose(last_weights(data, solver="jaxopt", cap=0.2), capped, atol=1e-4)
+    assert last_weights(data, method=general_graph, cap=0.2).max() <= 0.2 + 1e-6
+
+
+@pytest.mark.long
+def test_the_general_graph_without_its_own_options_is_pfedgraph():
+    data = opposite_groups(sizes=[40, 30, 20, 40, 10, 20])
+    options = {"alpha": 0.4, "similarity": "raw", "prior": "equal", "snap": None, "lam": 0.5}
+    for anchor in ("cosine", "approx"):
+        general, plain = (
+            run(method(linear(), anchor=anchor, **options), data, 2)
+            for method in (general_graph, pfedgraph)
+        )
+        equal(general, plain)
 
 
 @pytest.mark.slow
@@ -244,7 +253,7 @@ def test_caps_of_edges_stay_with_their_clients():
     """The weight of client 4's model for client 2 stays small, at any position in the cohort."""
     caps = np.ones((6, 6), np.float32)
     caps[2, 4] = 0.05
-    algorithm = pfedgraph(linear(steps=20), cap=jnp.asarray(caps))
+    algorithm = general_graph(linear(steps=20), cap=jnp.asarray(caps))
     cohorts = jaxfl.participation.schedule(np.array([[0, 2, 4, 5], [1, 2, 3, 4]]))
     _, info, ids = run(algorithm, opposite_groups(), 2, participation=cohorts)
     for weights, members in zip(np.asarray(info.weights), ids.tolist(), strict=True):
@@ -387,10 +396,9 @@ def test_a_measure_sees_what_layers_and_similarity_choose_and_any_finite_range_w
     np.testing.assert_allclose(weights[1:], 1 / 6, atol=1e-6)
 
 
-@pytest.mark.parametrize("option", [{"sketch": 8}, {"alpha": "measured"}])
-def test_a_measure_of_ones_own_is_refused_where_another_one_is_asked_for(option):
+def test_a_measure_of_ones_own_is_refused_where_sketches_are_compared():
     with pytest.raises(InputError, match="measure"):
-        pfedgraph(linear(), measure=own_cosine, **option)
+        general_graph(linear(), measure=own_cosine, sketch=8)
 
 
 @pytest.mark.slow
@@ -422,7 +430,7 @@ def test_a_small_group_is_left_alone_if_its_size_is_given():
     )
     shares = []
     for group in (None, 2):
-        weights = last_weights(data, linear(), rounds=1, group=group)
+        weights = last_weights(data, linear(), rounds=1, method=general_graph, group=group)
         shares.append(weights[38:, 38:].sum(axis=1))
     assert (shares[0] < 0.5).all()
     np.testing.assert_allclose(shares[1], 1, atol=1e-6)
@@ -433,7 +441,7 @@ def test_measured_weights_are_those_of_two_trainings_on_halves():
     """Each half by itself: a client that holds it alone, in FedAvg's local training."""
     data = opposite_groups(sizes=[40, 25, 31, 40, 12, 9])
     task = linear(steps=4, batch_size=40)  # all examples in each batch: the order does not matter
-    algorithm = pfedgraph(task, alpha="measured", lam=0.0)
+    algorithm = measured_graph(task, lam=0.0)
     state, info, _ = run(algorithm, data, 1)
     assert info.up.tolist() == [[2 * 18] * 6]
     assert info.batches.tolist() == [[2 * 4] * 6]
@@ -454,35 +462,32 @@ def test_measured_weights_are_those_of_two_trainings_on_halves():
     np.testing.assert_allclose(tree.ravel(deployed(algorithm, state, 6)), expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("option", [{"snap": None}, {"prior": "equal"}, {"solver": "none"}])
-def test_measured_weights_take_no_option_of_the_quadratic_program(option):
-    with pytest.raises(InputError, match="alpha=measured compares distances"):
-        pfedgraph(linear(), alpha="measured", **option)
-
-
 @pytest.mark.slow
 def test_sketches_of_all_parameters_give_the_weights_of_the_models():
     """The kernel has 16 parameters in one leaf: its sketch of 16 numbers is a rotation of it."""
     data = opposite_groups()
     exact = last_weights(data, rounds=2, snap=None, layers="kernel")
-    sketched = last_weights(data, rounds=2, snap=None, layers="kernel", sketch=16)
+    options = {"rounds": 2, "snap": None, "layers": "kernel"}
+    sketched = last_weights(data, method=general_graph, sketch=16, **options)
     np.testing.assert_allclose(sketched, exact, atol=1e-5)
 
 
 @pytest.mark.slow
 def test_weights_of_short_sketches_are_other_ones_in_each_round_and_find_the_groups():
-    weights = last_weights(opposite_groups(), rounds=3, snap=None, alpha=0.2, sketch=8)
+    options = {"snap": None, "alpha": 0.2, "sketch": 8}
+    weights = last_weights(opposite_groups(), method=general_graph, **options)
     same = np.equal.outer(np.arange(6) % 2, np.arange(6) % 2)
     assert weights[same].min() > weights[~same].max()
 
 
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [({"measure": "l1"}, "no l1 distances"), ({"alpha": "measured"}, "snap, prior, solver, sk")],
-)
-def test_sketches_are_refused_where_they_have_no_meaning(option, message):
-    with pytest.raises(InputError, match=message):
-        pfedgraph(linear(), sketch=8, **option)
+def test_sketches_are_refused_where_they_have_no_meaning():
+    with pytest.raises(InputError, match="no l1 distances"):
+        general_graph(linear(), sketch=8, measure="l1")
+
+
+def test_alpha_is_given_in_one_way():
+    with pytest.raises(InputError, match="group sets alpha"):
+        general_graph(linear(), group=2, alpha=0.4)
 
 
 @pytest.mark.slow
@@ -491,7 +496,7 @@ def test_with_parts_each_layer_has_the_program_of_its_own_cosines():
     data = opposite_groups(sizes=[40, 25, 30, 10, 20, 15])
     sizes = np.asarray(data.train.mask.sum(axis=1), float)
     task = shallow(steps=STEPS)
-    algorithm = pfedgraph(task, parts=True, alpha=0.4, snap=None, lam=0.0)
+    algorithm = general_graph(task, parts=True, alpha=0.4, snap=None, lam=0.0)
     start = algorithm.init(init_key(), data.train)
     state, info, _ = run(algorithm, data, 1, state=start)
     # Clients alone train the same in the first round, and keep it.
@@ -517,4 +522,4 @@ def test_with_parts_each_layer_has_the_program_of_its_own_cosines():
 
 def test_layers_to_compare_and_a_graph_for_each_layer_exclude_each_other():
     with pytest.raises(InputError, match=r"give layers=\.\.\., or parts, not both"):
-        pfedgraph(linear(), parts=True, layers="kernel")
+        general_graph(linear(), parts=True, layers="kernel")

@@ -21,8 +21,7 @@ from toys import (
 
 import jaxfl
 from jaxfl.algorithms import fedavg, local, safe_graph
-from jaxfl.algorithms.steps.embeddings import embeddings
-from jaxfl.algorithms.steps.held_out import hold_out, relative_scores
+from jaxfl.algorithms.safe_graph import embeddings, hold_out, relative_scores
 from jaxfl.core import tree
 from jaxfl.core.types import Cohort
 

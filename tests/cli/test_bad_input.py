@@ -611,10 +611,9 @@ HYPER_PARAMETERS = [
         "expected a whole number from 1 to 10,000",
     ),
     ([*HYPER, "anchor=cosin"], "expected one of cosine, approx"),
-    ([*HYPER, "solver=none", "cap=0.5"], "choose solver=projection, or no cap"),
     (
-        [*HYPER, "cap=0"],
-        "cap of pfedgraph is 0: expected a positive number or null",
+        ["run", "general_graph", "--hyper", "cap=0"],
+        "cap of general_graph is 0: expected a positive number or null",
     ),
     ([*HYPER, "layers=1"], "hyper-parameter layers of pfedgraph is 1: expected text"),
     ([*HYPER, "layers=("], "'(' is no regular expression"),

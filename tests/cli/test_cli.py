@@ -352,7 +352,7 @@ def test_the_list_of_a_name_says_all_about_it(capsys):
     flat = " ".join(shown.split())
     facts = facts_of(ALGORITHMS["pfedgraph"])
     assert flat.startswith("pfedgraph: algorithm, jaxfl run pfedgraph")
-    for said in (facts.paper, facts.link, facts.turn_first, facts.sends, "jaxfl cite pfedgraph"):
+    for said in (facts.paper, facts.link, facts.advice, facts.sends, "jaxfl cite pfedgraph"):
         assert said in flat
     assert "snap=0.9 a number or null; cosines above this number count as 1" in flat
     assert max(map(len, shown.splitlines())) <= 100

@@ -10,7 +10,7 @@ from jaxfl.algorithms import fedavg, gossip, local
 from jaxfl.core.errors import InputError
 from jaxfl.core.messages import Clients
 from jaxfl.core.types import State
-from jaxfl.graphs.hierarchy import given_weights, hierarchy, hierarchy_in_turn
+from jaxfl.graphs.hierarchy import given_weights, hierarchy
 from jaxfl.graphs.measures import spectral_gap
 
 CLIENTS = 6
@@ -117,7 +117,8 @@ def test_one_server_or_a_cloud_in_every_round_is_fedavg():
 @pytest.mark.slow
 def test_given_weights_are_taken_in_turn_and_by_cohorts(tmp_path):
     """An array or a file, of a hierarchy, gives what its name gives."""
-    in_turn = hierarchy_in_turn(np.arange(CLIENTS) % 2, np.array(LENGTHS), 2, every=3)
+    servers = np.arange(CLIENTS) % 2, np.array(LENGTHS), 2
+    in_turn = np.stack([hierarchy(*servers, g) for g in ("alone", "alone", "cloud")])
     file = str(tmp_path / "weights.npy")
     np.save(file, in_turn)
     expected, said, _ = run(gossip(quadratic(), graph="hierarchy", servers=2, every=3), DATA, 4)
@@ -162,8 +163,6 @@ def test_what_is_no_hierarchy_is_refused_in_one_line():
         hierarchy(SERVER_OF, SIZES, 3, np.eye(2))
     with pytest.raises(InputError, match="server_of holds 0 to 2: expected numbers from 0 to 1"):
         hierarchy(SERVER_OF, SIZES, 2)
-    with pytest.raises(InputError, match="expected at least 1"):
-        hierarchy_in_turn(SERVER_OF, SIZES, 3, every=0)
     with pytest.raises(InputError, match="expected a square matrix"):
         given_weights(np.ones((2, 3)))
     with pytest.raises(InputError, match="with rows that sum to 1"):

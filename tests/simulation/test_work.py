@@ -34,9 +34,9 @@ from jaxfl.algorithms import (
     fednova,
     fedrep,
     gfedmtl,
+    measured_graph,
     per_fedavg,
     pfedgat,
-    pfedgraph,
     pfedme,
     scaffold,
 )
@@ -44,9 +44,9 @@ from jaxfl.core.errors import Diverged, InputError
 from jaxfl.core.types import Cohort
 from jaxfl.simulation import mesh, on_disk, work
 from jaxfl.training.batches import minibatches
+from jaxfl.training.channel import Channel, faithful
 from jaxfl.training.objectives import masked_mean
 from jaxfl.training.trainer import steps_of_work, trainer
-from jaxfl.training.upload import faithful, upload_through
 from jaxfl.uplink import clip_to_median
 
 C = 6
@@ -227,11 +227,11 @@ def test_an_upload_that_is_not_finite_is_still_an_error_where_another_is_lost():
 @pytest.mark.parametrize(
     ("method", "options"),
     [
-        (pfedgraph, {"alpha": "measured"}),
+        (measured_graph, {}),
         (pfedgat, {"wire": "gradient"}),
         (gfedmtl, {"tau": "learned", "servers": 1}),
     ],
-    ids=["pfedgraph", "pfedgat", "gfedmtl"],
+    ids=["measured_graph", "pfedgat", "gfedmtl"],
 )
 @pytest.mark.slow(seconds=7)
 def test_both_uploads_of_a_round_are_lost_together(method, options):
@@ -255,7 +255,7 @@ def test_a_defence_sees_only_the_uploads_that_arrive():
     """The median of the lengths 1, 2 and 90 is 2; without the first it is the mean of 2 and 90."""
     before = jnp.zeros((3, 1))
     after = jnp.array([[1.0], [2.0], [90.0]])
-    upload = upload_through(faithful, clip_to_median)
+    upload = Channel(faithful, clip_to_median)
     lost = jnp.array([True, False, False])
     received, reported = upload(KEY, before, after, jnp.arange(3), lost)
     assert reported.tolist() == [False, True, True]

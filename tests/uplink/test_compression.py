@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jaxfl.core.errors import InputError
-from jaxfl.training.upload import upload_through
+from jaxfl.training.channel import Channel
 from jaxfl.uplink import quantise, top_k
 
 RNG = np.random.default_rng(0)
@@ -76,7 +76,7 @@ def test_a_zero_update_is_decoded_as_zero(uplink):
 @pytest.mark.parametrize("uplink", [quantise(), top_k(0.5)], ids=["int8", "topk"])
 def test_a_model_with_nan_does_not_become_finite(uplink):
     broken = AFTER | {"bias": AFTER["bias"].at[0, 2].set(jnp.nan)}
-    assert upload_through(uplink)(jax.random.key(0), BEFORE, broken, IDS)[1].tolist() == [
+    assert Channel(uplink)(jax.random.key(0), BEFORE, broken, IDS)[1].tolist() == [
         False,
         True,
     ]

@@ -6,7 +6,7 @@ from toys import equal
 
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError
-from jaxfl.training.upload import upload_through
+from jaxfl.training.channel import Channel
 from jaxfl.uplink import attack, chain, gaussian
 
 RNG = np.random.default_rng(0)
@@ -75,7 +75,7 @@ def test_noise_belongs_to_the_key_and_the_client():
 
 def test_clipping_does_not_make_an_update_with_nan_or_inf_finite():
     broken = AFTER | {"bias": AFTER["bias"].at[1, 2].set(jnp.nan).at[2, 0].set(jnp.inf)}
-    received, reported = upload_through(gaussian(1.0, 1.0))(jax.random.key(0), BEFORE, broken, IDS)
+    received, reported = Channel(gaussian(1.0, 1.0))(jax.random.key(0), BEFORE, broken, IDS)
     assert reported.tolist() == [True, False, False]
     equal(tree.take(received, jnp.array([1, 2])), tree.take(BEFORE, jnp.array([1, 2])))
 

@@ -6,11 +6,20 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from jaxfl.algorithms.steps.client import deploy_memory, init_own, train_and_send
+from jaxfl.algorithms.steps.client_steps import deploy_memory, init_own, train_and_send
 from jaxfl.algorithms.steps.composition import compose
 from jaxfl.core import tree
 from jaxfl.core.edges import Edges
-from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Uploads, Wire
+from jaxfl.core.messages import (
+    Down,
+    Exchange,
+    Outcome,
+    Report,
+    ServerState,
+    Turn,
+    Uploads,
+    Wire,
+)
 from jaxfl.core.types import Algorithm, Cohort, Params, PRNGKey, Task
 from jaxfl.kernels.mixing import leave_out
 from jaxfl.training.objectives import data_loss
@@ -77,7 +86,7 @@ def choose_from_all(task: Task, choose: Choice, sizes: bool = False) -> Algorith
     Args:
       task: the problem and its clients.
       choose: what a client makes of the models.
-      sizes: the server tells the clients how many examples each sender owns.
+      sizes: clients learn how many examples each sender owns.
 
     Example:
       >>> choose = lambda key, offer, cohort: (offer.trained, Report(weights=jnp.eye(4)))
@@ -89,7 +98,7 @@ def choose_from_all(task: Task, choose: Choice, sizes: bool = False) -> Algorith
 
     def client(
         key: PRNGKey, memory: Params, down: Down, cohort: Cohort
-    ) -> tuple[tuple[Params, Params], Up, Report]:
+    ) -> Turn[tuple[Params, Params]]:
         trained, up, report = train_and_send(fit, key, memory, None, cohort)
         return (memory, trained), up, report
 
@@ -99,7 +108,7 @@ def choose_from_all(task: Task, choose: Choice, sizes: bool = False) -> Algorith
 
     def take(
         key: PRNGKey, memory: tuple[Params, Params], down: Down, cohort: Cohort
-    ) -> tuple[Params, None, Report]:
+    ) -> Turn[Params]:
         start, trained = memory
         models, reported, counts = down.common
         offer = Offer(start, trained, models, reported, counts, down.each)

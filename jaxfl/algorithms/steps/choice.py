@@ -6,9 +6,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxfl.algorithms.steps.client import train_and_send
+from jaxfl.algorithms.steps.client_steps import train_and_send
 from jaxfl.core import tree
-from jaxfl.core.messages import Down, Report, Up
+from jaxfl.core.messages import Down, Turn
 from jaxfl.core.types import Cohort, Params, PRNGKey, Task
 from jaxfl.training.deployed import deployed_losses
 from jaxfl.training.objectives import data_loss
@@ -69,7 +69,7 @@ def choice(task: Task) -> Callable[[Down, Cohort], Int[Array, "m"]]:
 
 
 def train_choice(task: Task) -> Callable[[PRNGKey, tuple, Down, Cohort], tuple]:
-    """The step in which each client trains the model that it chooses, and tells which it is.
+    """The step in which each client trains the model that it chooses, and says which it is.
 
     Returns:
       `Exchange.client`, for clients that keep nothing.
@@ -83,7 +83,7 @@ def train_choice(task: Task) -> Callable[[PRNGKey, tuple, Down, Cohort], tuple]:
     fit = task.trainer(data_loss(task.problem))
     choose = choice(task)
 
-    def client(key: PRNGKey, memory: tuple, down: Down, cohort: Cohort) -> tuple[tuple, Up, Report]:
+    def client(key: PRNGKey, memory: tuple, down: Down, cohort: Cohort) -> Turn[tuple]:
         number = choose(down, cohort)
         start = tree.take(down.common, number)
         _, up, report = train_and_send(fit, key, start, None, cohort)

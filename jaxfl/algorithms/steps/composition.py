@@ -79,7 +79,7 @@ def compose(task: Task, wire: Wire, apply: Callable | None = None, **others: Any
                 f"the clients of a round send more than {len(UPLOADS)} messages: join some in one",
             )
             uploads = tuple(
-                upload(task, stream(key, UPLOADS[number + place]), up, cohort)
+                receive(task, stream(key, UPLOADS[number + place]), up, cohort)
                 for place, up in enumerate(sent)
             )
             number += len(sent)
@@ -217,7 +217,7 @@ def of_copies(floats: int | Array, copies: int | Array) -> int | Array:
     return jnp.where(fits, whole(floats * jnp.where(fits, copies, 0)), MOST)
 
 
-def upload(task: Task, key: PRNGKey, up: Up, cohort: Cohort) -> Uploads:
+def receive(task: Task, key: PRNGKey, up: Up, cohort: Cohort) -> Uploads:
     """What the server receives of a message of a cohort.
 
     Args:
@@ -228,7 +228,7 @@ def upload(task: Task, key: PRNGKey, up: Up, cohort: Cohort) -> Uploads:
 
     Example:
       >>> up = Up(after=jnp.array([[1.0], [2.0], [3.0], [jnp.nan]]), before=jnp.zeros((4, 1)))
-      >>> uploads = upload(task, jax.random.key(0), up, cohort)
+      >>> uploads = receive(task, jax.random.key(0), up, cohort)
       >>> uploads.received.tolist(), uploads.reported.tolist()
       ([[1.0], [2.0], [3.0], [0.0]], [True, True, True, False])
     """

@@ -53,7 +53,7 @@ def require_labels(problem: Problem, train: Dataset, title: str) -> None:
 
 
 def class_count(problem: Problem, train: Dataset) -> int:
-    """The number of classes that the model tells apart: its number of outputs for an example.
+    """The number of classes of the model: its number of outputs for an example.
 
     Args:
       problem: of the model; nothing is computed.

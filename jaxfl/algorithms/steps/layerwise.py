@@ -8,26 +8,26 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
-from jaxfl.algorithms.steps.client import deploy_memory, train_and_send
+from jaxfl.algorithms.steps.client_steps import deploy_memory, train_and_send
 from jaxfl.algorithms.steps.composition import compose
 from jaxfl.core import tree
-from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Uploads, Wire
-from jaxfl.core.types import (
-    Algorithm,
-    Cohort,
-    Dataset,
-    Params,
-    PRNGKey,
-    Task,
-    take_offer,
+from jaxfl.core.messages import (
+    Down,
+    Exchange,
+    Outcome,
+    ServerState,
+    Turn,
+    Uploads,
+    Wire,
 )
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Task, take_offer
 from jaxfl.kernels.mixing import isolate, keep_own, mix
 from jaxfl.kernels.similarity import gram
 from jaxfl.training.batch_statistics import of_statistics
 from jaxfl.training.objectives import data_loss
 
 # One matrix for each layer, by name [M, M] (receiver, sender).
-Weights = dict[str, Float[Array, "m m"]]
+LayerWeights = dict[str, Float[Array, "m m"]]
 
 
 def layer_of(path: str) -> str:
@@ -63,7 +63,7 @@ def mix_layers(rows: dict[str, PyTree], stacked: Params) -> Params:
     """Mixtures of models with weights of each layer, see `mixing.mix`.
 
     Args:
-      rows: a matrix for each layer, by the names of `by_layer`.
+      rows: a matrix or `Edges` for each layer, by the names of `by_layer`.
       stacked: models [M, ...].
 
     Example:
@@ -78,7 +78,7 @@ def mix_layers(rows: dict[str, PyTree], stacked: Params) -> Params:
     return mix(by_leaf, stacked)
 
 
-class Record(NamedTuple):
+class LayerRecord(NamedTuple):
     """What the server keeps for each client."""
 
     # [C, ...] what it last received from the client; at first the initial model
@@ -91,12 +91,12 @@ class Record(NamedTuple):
     seen: Bool[Array, "*c"]
 
 
-class Step(NamedTuple):
+class LayerStep(NamedTuple):
     """What the server makes of the derivatives."""
 
-    # [M, ...] `Record.learned` after the step
+    # [M, ...] `LayerRecord.learned` after the step
     learned: PyTree
-    # [M, ...] `Record.known` after the round
+    # [M, ...] `LayerRecord.known` after the round
     known: PyTree
     # of `Info`
     metrics: dict[str, Array]
@@ -106,8 +106,8 @@ def learned_mixtures(
     task: Task,
     *,
     start: Callable[[PRNGKey, Params, int], tuple[PyTree, PyTree]],
-    weigh: Callable[[PyTree, PyTree], Weights],
-    step: Callable[[Record, PyTree, Weights, Uploads], Step],
+    weigh: Callable[[PyTree, PyTree], LayerWeights],
+    step: Callable[[LayerRecord, PyTree, LayerWeights, Uploads], LayerStep],
 ) -> Algorithm:
     """A method whose clients train from mixtures, and whose server sees how weights should change.
 
@@ -118,20 +118,20 @@ def learned_mixtures(
     from the initial model. Where clients may refuse their mixtures (`Task.accept`), each says
     whether it took it, which counts as one number.
 
-    State: memory = the model that each client last trained, which it deploys; record = `Record`;
-    server = nothing. Weights: a matrix for each layer.
+    State: memory = the model that each client last trained, which it deploys; record =
+    `LayerRecord`; server = nothing. Weights: a matrix for each layer.
 
     Args:
       task: the problem and its clients.
       start: (key, initial model, C) -> `learned` and `known` of the record at first.
       weigh: (learned, known) -> row-stochastic weights of each layer, in the order of `by_layer`.
       step: (record, the gradient of the sum of the clients' losses by `learned`, the weights of the
-        round, uploads) -> `Step`.
+        round, uploads) -> `LayerStep`.
 
     Example:
       >>> start = lambda key, model, clients: (jnp.full((clients, 1), 0.5), ())
       >>> half = lambda s, _: {n: (s + jnp.eye(4)) / (4 * s + 1) for n in ("Dense_0", "Dense_1")}
-      >>> step = lambda record, grads, weights, uploads: Step(record.learned - grads, (), {})
+      >>> step = lambda record, grads, weights, uploads: LayerStep(record.learned - grads, (), {})
       >>> algorithm = learned_mixtures(task, start=start, weigh=half, step=step)
       >>> state, info = one_round(algorithm)
       >>> state.clients.record.learned.shape, sorted(info.weights)
@@ -140,7 +140,7 @@ def learned_mixtures(
     fit = task.trainer(data_loss(task.problem))
     may_refuse = task.accept is not take_offer
 
-    def edge_weights(learned: PyTree, record: Record) -> Weights:
+    def edge_weights(learned: PyTree, record: LayerRecord) -> LayerWeights:
         layers = weigh(learned, record.known)
         return {
             name: task.keep_edges(isolate(layers[name], record.seen)).weights for name in layers
@@ -150,25 +150,23 @@ def learned_mixtures(
         model = task.problem.init(key)
         clients = train.mask.shape[0]
         stacked = tree.broadcast(model, clients)
-        record = Record(stacked, *start(key, model, clients), jnp.zeros(clients, bool))
+        record = LayerRecord(stacked, *start(key, model, clients), jnp.zeros(clients, bool))
         return stacked, ServerState((), record)
 
     def download(state: ServerState) -> Down:
-        record: Record = state.record
+        record: LayerRecord = state.record
         weights = edge_weights(record.learned, record)
-        rows = {name: task.keep_edges(matrix).rows for name, matrix in weights.items()}
+        rows = {name: task.keep_edges(matrix) for name, matrix in weights.items()}
         return Down(each=mix_layers(rows, record.received))
 
-    def client(
-        key: PRNGKey, memory: Params, down: Down, cohort: Cohort
-    ) -> tuple[Params, Up, Report]:
+    def client(key: PRNGKey, memory: Params, down: Down, cohort: Cohort) -> Turn[Params]:
         # Each client trains from its mixture of every layer.
         first, accepted = task.accept(memory, down.each, cohort)
         trained, up, report = train_and_send(fit, key, first, None, cohort)
         return trained, up._replace(plain=accepted if may_refuse else ()), report
 
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
-        record: Record = state.record
+        record: LayerRecord = state.record
         accepted = uploads.plain if may_refuse else jnp.ones_like(record.seen)
         weights, pull_back = jax.vjp(lambda learned: edge_weights(learned, record), record.learned)
         # The derivatives of the losses by the weights, and by what the weights are made of.
@@ -182,7 +180,7 @@ def learned_mixtures(
         (grads,) = pull_back(tree.cast_like(finite, weights))
         weights = jax.tree.map(partial(keep_own, accepted=accepted), weights)
         learned, known, metrics = step(record, grads, weights, uploads)
-        record = Record(uploads.received, learned, known, jnp.ones_like(record.seen))
+        record = LayerRecord(uploads.received, learned, known, jnp.ones_like(record.seen))
         return Outcome(ServerState((), record), weights=weights, metrics=metrics)
 
     return compose(task, Wire(init, (Exchange(client, server),), deploy_memory, download))

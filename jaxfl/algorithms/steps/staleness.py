@@ -6,21 +6,21 @@ from typing import Literal
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxfl.algorithms.steps.client import deploy_common, train_and_send
+from jaxfl.algorithms.steps.client_steps import deploy_common, train_and_send
 from jaxfl.algorithms.steps.composition import compose
 from jaxfl.core import tree
-from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Uploads, Wire
-from jaxfl.core.options import checked
-from jaxfl.core.types import (
-    Algorithm,
-    Cohort,
-    Dataset,
-    Objective,
-    Params,
-    PRNGKey,
-    Scalar,
-    Task,
+from jaxfl.core.messages import (
+    Down,
+    Exchange,
+    Outcome,
+    Report,
+    ServerState,
+    Turn,
+    Uploads,
+    Wire,
 )
+from jaxfl.core.options import checked
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Objective, Params, PRNGKey, Scalar, Task
 from jaxfl.training.objectives import data_loss
 
 Discount = Literal["constant", "polynomial", "hinge"]
@@ -131,9 +131,7 @@ def stale_starts(
         record = tree.broadcast(version, clients)
         return tree.broadcast(model, clients), ServerState((model, version), record)
 
-    def client(
-        key: PRNGKey, memory: Params, down: Down, cohort: Cohort
-    ) -> tuple[Params, Up, Report]:
+    def client(key: PRNGKey, memory: Params, down: Down, cohort: Cohort) -> Turn[Params]:
         anchor = None if objective is None else memory
         return train_and_send(fit, key, memory, anchor, cohort)
 
@@ -147,9 +145,7 @@ def stale_starts(
             staleness_metrics(staleness, uploads.reported),
         )
 
-    def take(
-        key: PRNGKey, memory: Params, down: Down, cohort: Cohort
-    ) -> tuple[Params, None, Report]:
+    def take(key: PRNGKey, memory: Params, down: Down, cohort: Cohort) -> Turn[Params]:
         return deploy_common(memory, down, cohort), None, Report()
 
     def release(state: ServerState) -> Down:

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import optax
 from jaxtyping import PyTree
 
-from jaxfl.algorithms.steps.client import (
+from jaxfl.algorithms.steps.aggregates import Aggregate, mean_by_size, take_part
+from jaxfl.algorithms.steps.client_steps import (
     deploy_common,
     deploy_parts,
     deploy_personal,
@@ -16,15 +17,13 @@ from jaxfl.algorithms.steps.client import (
 )
 from jaxfl.algorithms.steps.composition import compose
 from jaxfl.algorithms.steps.personal import personal_models
-from jaxfl.algorithms.steps.server import Aggregate, mean_by_size, take_part
 from jaxfl.core import tree
 from jaxfl.core.messages import (
     Down,
     Exchange,
     Outcome,
-    Report,
     ServerState,
-    Up,
+    Turn,
     Uploads,
     Wire,
     download_server,
@@ -83,9 +82,7 @@ def global_model(
     def download(state: ServerState) -> Down:
         return Down(state.server if server_optimizer is None else state.server[0])
 
-    def client(
-        key: PRNGKey, memory: PyTree, down: Down, cohort: Cohort
-    ) -> tuple[PyTree, Up, Report]:
+    def client(key: PRNGKey, memory: PyTree, down: Down, cohort: Cohort) -> Turn[PyTree]:
         start = deploy_common(memory, down, cohort)
         last = personal_models(memory, down.common) if keep_trained else ()
         anchors = None if anchor is None else anchor(start, last)
@@ -140,9 +137,7 @@ def partial_model(
         server, client = divide(task.problem.init(key))
         return tree.broadcast(client, train.mask.shape[0]), ServerState(server)
 
-    def client(
-        key: PRNGKey, memory: Params, down: Down, cohort: Cohort
-    ) -> tuple[Params, Up, Report]:
+    def client(key: PRNGKey, memory: Params, down: Down, cohort: Cohort) -> Turn[Params]:
         start = deploy_parts(memory, down, cohort)
         trained, up, report = train_and_send(
             fit, key, start, None, cohort, sends=lambda model: divide(model)[0]

@@ -195,7 +195,7 @@ class History:
         share = share_with_one_label(record.evaluation, record.evaluated, counted)
         if share is not None:
             line["one_label"] = share
-        if facts_of(ALGORITHMS[self.config.algorithm]).tells_gap:
+        if facts_of(ALGORITHMS[self.config.algorithm]).reports_gap:
             # Of each seed, in the last round.
             last = jax.tree.map(lambda x: x[:, -1], record.info.weights)
             gap = np.mean([spectral_gap(tree.at(last, s)) for s in range(self.seeds.count)])

@@ -21,7 +21,7 @@ from jaxfl.models.pretrained import Pretrained, pretrained
 from jaxfl.training.any_model import AnyModel, functions_of
 from jaxfl.training.frozen import Frozen, freeze
 from jaxfl.training.lora import LORA, dense_layers, lora
-from jaxfl.training.model_inputs import model_inputs
+from jaxfl.training.scaling import model_inputs
 
 
 def make_model(options: ModelOptions, source: Source, dtype: str | None = None) -> AnyModel:

@@ -372,7 +372,7 @@ def meaning_of_scores(runs: Runs) -> Meaning:
 
 
 def warnings(runs: Runs) -> list[str]:
-    """A line for each run whose clients are worse than with local training, and what to turn first.
+    """A line for each run with clients worse than with local training, and what to change first.
 
     With several seeds, only where they are worse with every seed.
     """
@@ -392,8 +392,8 @@ def warnings(runs: Runs) -> list[str]:
         worth_it = losses[0] > (WORTH_A_WARNING if metric.percent else 0.0)
         if worth_it and round(losses[0], metric.digits) > 0 and min(losses) > 0:
             factory = ALGORITHMS.get(summary["algorithm"])
-            advice = facts_of(factory).turn_first if factory else ""
-            turn = f"; turn first: {advice}" if advice else ""
+            advice = facts_of(factory).advice if factory else ""
+            turn = f"; change first: {advice}" if advice else ""
             loss = f"{losses[0]:{metric.format}}"
             lines.append(f"{label} is worse than local training by {loss}{turn}")
     return lines

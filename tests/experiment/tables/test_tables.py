@@ -107,10 +107,10 @@ def test_the_heading_names_the_options_in_which_runs_differ():
     assert have_same_clients({"one": one, "other": replace(other, config=None)})
 
 
-def test_a_method_below_local_training_is_named_with_what_to_turn_first():
+def test_a_method_below_local_training_is_named_with_what_to_change_first():
     runs = {"local": run("local", 0.9), "pfedgraph": run("pfedgraph", 0.8)}
     (line,) = warnings(runs)
-    assert line.startswith("pfedgraph is worse than local training by 10.0; turn first: ")
+    assert line.startswith("pfedgraph is worse than local training by 10.0; change first: ")
     assert "alpha" in line
     assert line in markdown(sections(runs))
     assert "worse than local training" in " ".join(printed(runs, 80).split())
@@ -170,8 +170,8 @@ def test_an_error_is_a_loss_where_it_is_larger():
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_each_method_says_what_to_turn_first(name):
-    advice = facts_of(ALGORITHMS[name]).turn_first
+def test_each_method_says_what_to_change_first(name):
+    advice = facts_of(ALGORITHMS[name]).advice
     assert advice
     assert not advice.endswith(".")
     assert "|" not in advice

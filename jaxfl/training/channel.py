@@ -26,7 +26,8 @@ class Channel(NamedTuple):
     An upload counts as not finite if a number in it is NaN, infinite or beyond 1e15: one client
     that sends 3e38 would make a server infinite that sums or squares what it receives.
 
-    In simulation it is called as an `Upload`, which applies both; `jaxfl.serve` gives each side its
+    What is lost is lost after the uplink, and the server's defence sees only what arrives. In
+    simulation it is called as an `Upload`, which applies both; `jaxfl.serve` gives each side its
     half.
 
     Example:
@@ -81,23 +82,3 @@ def nothing_of(uploads: Params) -> Params:
       [nan, nan]
     """
     return jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), uploads)
-
-
-def upload_through(uplink: Uplink, defence: Uplink = faithful) -> Channel:
-    """The upload through an uplink; a client whose upload is not finite has not reported.
-
-    A number beyond 1e15 counts as not finite, see `Channel`. What is lost is lost after the uplink,
-    and the server's defence sees only what arrives.
-
-    Args:
-      uplink: what happens to an upload until it is sent.
-      defence: what the server does before it looks at the uploads.
-
-    Example:
-      >>> upload = upload_through(faithful)
-      >>> after = jnp.array([[1.0], [jnp.nan]])
-      >>> received, reported = upload(jax.random.key(0), jnp.zeros((2, 1)), after, jnp.arange(2))
-      >>> received.tolist(), reported.tolist()
-      ([[1.0], [0.0]], [True, False])
-    """
-    return Channel(uplink, defence)

@@ -7,10 +7,8 @@ from jaxtyping import Array, Float
 
 from jaxfl.algorithms.steps.heads import part_weights
 from jaxfl.core import tree
-from jaxfl.core.errors import check
 from jaxfl.core.messages import Outcome, ServerState, Uploads
 from jaxfl.core.types import Params, PRNGKey, Scalar
-from jaxfl.kernels import robust
 from jaxfl.kernels.mixing import mix, size_weights
 from jaxfl.kernels.products import mix_products
 from jaxfl.training.batch_statistics import of_statistics
@@ -75,48 +73,6 @@ def equal_mean(uploads: Uploads) -> tuple[Params, Float[Array, "m"]]:
     """
     weights = size_weights(uploads.reported)
     return mix(weights, uploads.received), weights
-
-
-def mean_of_nearest(byzantine: int | None, chosen: int | None) -> Aggregate:
-    """Krum's aggregate: the mean of the models that are nearest to their neighbours.
-
-    Args:
-      byzantine: how many clients may be malicious, see `robust.krum`.
-      chosen: of how many models the mean is.
-
-    Returns:
-      An `Aggregate`. It raises an `InputError` if `byzantine` is too large for the cohort.
-
-    Example:
-      >>> received = jnp.array([[0.0], [1.0], [1.5], [90.0]])
-      >>> uploads = Uploads(cohort.ids, cohort.sizes, jnp.ones(4, bool), received, received)
-      >>> mean_of_nearest(0, chosen=2)(uploads)[0].tolist()
-      [1.25]
-    """
-
-    def aggregate(uploads: Uploads) -> tuple[Params, Float[Array, "m"]]:
-        ids, _, reported, received, *_ = uploads
-        check_byzantine(byzantine, ids.size)
-        weights = robust.krum(received, ids, reported, byzantine, chosen)
-        return mix(weights, received), weights
-
-    return aggregate
-
-
-def check_byzantine(byzantine: int | None, clients: int) -> None:
-    """Raises an `InputError` unless Krum's guarantee holds for a cohort: 2 f + 2 < M.
-
-    Example:
-      >>> check_byzantine(4, clients=10)
-      Traceback (most recent call last):
-      jaxfl.core.errors.InputError: byzantine is 4: expected at most 3 for a cohort of 10 ...
-    """
-    most = max((clients - 3) // 2, 0)
-    check(
-        byzantine is None or byzantine <= most,
-        f"byzantine is {byzantine}: expected at most {most} for a cohort of {clients} clients "
-        "(2 f + 2 < M)",
-    )
 
 
 # `Exchange.server`

@@ -7,7 +7,7 @@ from jaxtyping import PyTree
 
 from jaxfl.algorithms.steps.personal import Personal, personal_models, start_personal
 from jaxfl.core import tree
-from jaxfl.core.messages import Down, Report, ServerState, Up, report_of
+from jaxfl.core.messages import Down, Report, ServerState, Turn, Up, report_of
 from jaxfl.core.streams import stream
 from jaxfl.core.tree import Layers
 from jaxfl.core.types import Cohort, Dataset, Fit, Params, PRNGKey, Problem, Task
@@ -143,9 +143,7 @@ def take_offered(task: Task) -> Callable[[PRNGKey, Params, Down, Cohort], tuple]
       [1.0, 1.0, 1.0]
     """
 
-    def take(
-        key: PRNGKey, memory: Params, down: Down, cohort: Cohort
-    ) -> tuple[Params, None, Report]:
+    def take(key: PRNGKey, memory: Params, down: Down, cohort: Cohort) -> Turn[Params]:
         model, accepted = task.accept(memory, down.each, cohort)
         return model, None, Report(accepted=accepted)
 
