@@ -41,8 +41,8 @@ from jaxfl.experiment.config import (
     preset,
 )
 from jaxfl.experiment.config.hints import check_fields
-from jaxfl.experiment.session.by_client import ALONE, client_answers
-from jaxfl.experiment.session.client_tables import client_sections
+from jaxfl.experiment.reading.by_client import ALONE, client_answers
+from jaxfl.experiment.reading.client_tables import client_sections
 from jaxfl.experiment.session.run import to_resume
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.files import read_arrays

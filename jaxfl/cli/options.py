@@ -17,7 +17,7 @@ from jaxfl.experiment.config import (
     UploadOptions,
 )
 from jaxfl.experiment.config.fields import MANY
-from jaxfl.experiment.session.models import Which
+from jaxfl.experiment.reading.read_models import Which
 from jaxfl.experiment.trackers import Tracker
 
 ReportFormat = Literal["md", "latex", "csv", "json", "png", "pdf", "svg"]

@@ -17,8 +17,8 @@ from jaxfl.experiment.html import document
 from jaxfl.experiment.pictures.clients import Clients, Holdings, clients_of
 from jaxfl.experiment.pictures.drawing import shorten
 from jaxfl.experiment.pictures.graphs import Graph, evenly_spaced
+from jaxfl.experiment.reading.load import FinishedRun
 from jaxfl.experiment.session.clients import assign, malicious, true_groups
-from jaxfl.experiment.session.load import FinishedRun
 from jaxfl.experiment.session.seeds import seeds_of
 from jaxfl.experiment.store.graph_file import GraphFile, open_graph
 from jaxfl.experiment.store.records import Runs

@@ -15,7 +15,7 @@ from jaxfl.experiment.html import document
 from jaxfl.experiment.html.answers import answer_parts
 from jaxfl.experiment.html.clients import client_parts
 from jaxfl.experiment.pictures.drawing import line_styles
-from jaxfl.experiment.session.by_client import Answers
+from jaxfl.experiment.reading.by_client import Answers
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.finished import load_finished
 from jaxfl.experiment.store.read_records import read_search
@@ -85,7 +85,7 @@ def write_page(
       against: as in `tables.sections.sections`.
       columns: as in `tables.sections.sections`.
       names: as in `tables.sections.sections`.
-      answers: of `session.by_client.client_answers`, if the page shall have them.
+      answers: of `reading.by_client.client_answers`, if the page shall have them.
       client: the only one in the answers, as the command line has it.
 
     Raises:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from jaxfl.experiment.config import Config, load_config, to_json
+from jaxfl.experiment.config.paths import MODELS
 from jaxfl.experiment.session.build import Built
 from jaxfl.experiment.session.history import History
-from jaxfl.experiment.session.models import FILE as MODELS_FILE
 from jaxfl.experiment.session.models import lost_snapshots
 from jaxfl.experiment.store import files, graph_file, npz
 from jaxfl.experiment.store.records import Digests
@@ -102,7 +102,7 @@ def finish(
 
     _draw(directory, "curves", draw, title, config)
     if models:
-        files.write_npz(directory / MODELS_FILE, models, compressed=False)
+        files.write_npz(directory / MODELS, models, compressed=False)
     if not history.archive.lost():
         _write_weights(directory, built, history)
     files.write_json(directory / "summary.json", history.summary(compile_seconds))

@@ -37,8 +37,8 @@ from jaxfl.experiment.session.lines import (
     statistics_by_metric,
 )
 from jaxfl.experiment.session.make_model import layers_by_depth
-from jaxfl.experiment.session.model_inputs import inputs_of
 from jaxfl.experiment.session.program import Record
+from jaxfl.experiment.session.source_record import inputs_of
 from jaxfl.experiment.session.stopping import find_stop
 from jaxfl.experiment.store import npz
 from jaxfl.experiment.store.archive import IDS, LINES, Archive

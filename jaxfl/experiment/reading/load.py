@@ -15,18 +15,20 @@ from jaxfl.core.ragged import is_ragged
 from jaxfl.core.types import Algorithm, Dataset, Federation, Params, Task
 from jaxfl.data.table.schema import Schema
 from jaxfl.experiment.config import Config, load_config, resolve
-from jaxfl.experiment.session.calibration import (
+from jaxfl.experiment.reading.calibration import (
     check_calibration,
     probabilities,
     temperature_of,
 )
-from jaxfl.experiment.session.client_ids import id_of
+from jaxfl.experiment.reading.client_ids import id_of
+from jaxfl.experiment.reading.examples import Examples, check_data, examples_of
+from jaxfl.experiment.reading.given_inputs import check_inputs, check_weights, schema_of
+from jaxfl.experiment.reading.read_models import Models, in_form, read_models
 from jaxfl.experiment.session.clients import Data, gather
-from jaxfl.experiment.session.examples import Examples, check_data, examples_of
 from jaxfl.experiment.session.make_task import make_task
-from jaxfl.experiment.session.model_inputs import check_inputs, check_weights, schema_of, source_of
-from jaxfl.experiment.session.models import Models, in_form, read_models, snapshots
+from jaxfl.experiment.session.models import snapshots
 from jaxfl.experiment.session.seeds import seeds_of
+from jaxfl.experiment.session.source_record import source_of
 from jaxfl.experiment.store.files import read_arrays
 from jaxfl.experiment.store.finished import numbers_of
 from jaxfl.experiment.store.read_records import read_lines, read_summary
