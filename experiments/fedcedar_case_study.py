@@ -83,7 +83,7 @@ def study(setting: Setting, examples: tuple[Examples, ...]) -> dict[str, np.ndar
     federation = padded(data.federation)
     if setting.seeds == 1:  # the axis of seeds is added
         federation = jax.tree.map(lambda x: x[None], federation)
-    task = make_task(resolved.config, data.source)
+    task = make_task(resolved.options, data.source)
     algorithm = fedcedar(task, clusters=topology)
     count = max(1, round(FRACTION * per_node))
     sample = participation.every(

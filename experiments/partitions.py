@@ -31,7 +31,7 @@ from jaxfl.core.types import Dataset, Federation, Pool
 from jaxfl.data import Source
 from jaxfl.experiment import Config, build, gather, resolve
 from jaxfl.experiment.pictures import drawing
-from jaxfl.experiment.session.clients import Data, true_groups
+from jaxfl.experiment.session.gather import Data, true_groups
 from jaxfl.experiment.session.history import versions
 from jaxfl.experiment.store import files
 

@@ -20,8 +20,9 @@ from experiments.command import command
 from jaxfl.data import iid, load, pathological
 from jaxfl.experiment import Config, Setting, build, resolve
 from jaxfl.experiment.pictures import drawing
-from jaxfl.experiment.session.clients import Data, make_federation
-from jaxfl.experiment.session.program import compile_run, records
+from jaxfl.experiment.session.gather import Data, make_federation
+from jaxfl.experiment.session.make_program import compile_run
+from jaxfl.experiment.session.run_program import records
 from jaxfl.experiment.store import files
 from jaxfl.simulation.evaluation import by_stage
 

@@ -187,7 +187,7 @@ def main(
     setting = Setting(**values)
     resolved = resolve(setting)
     federation = gather(resolved).federation
-    task = make_task(resolved.config, resolved.source)
+    task = make_task(resolved.options, resolved.source)
     several = Seeds(setting.seed, setting.seeds)
     settings = {name: value for name, value in options.items() if name != "data_dir"}
     settings |= {"seeds": seeds, "alone": alone, "together": together}

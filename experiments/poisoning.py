@@ -21,7 +21,7 @@ from jaxfl import make_rounds
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.experiment import Config, build, gather, resolve
 from jaxfl.experiment.pictures import drawing
-from jaxfl.experiment.session.clients import Data
+from jaxfl.experiment.session.gather import Data
 from jaxfl.experiment.store import files
 from jaxfl.simulation.evaluate import make_evaluate
 from jaxfl.training.upload import upload_through

@@ -17,7 +17,7 @@ May import every room below but `kernels`. Its own rooms, each of which uses onl
 from jaxfl.experiment.config import Config, Setting, load_config, resolve
 from jaxfl.experiment.reading.load import FinishedRun, load
 from jaxfl.experiment.session.build import build
-from jaxfl.experiment.session.clients import gather
+from jaxfl.experiment.session.gather import gather
 from jaxfl.experiment.session.run import execute, resume
 from jaxfl.experiment.studies.compare import compare, plan, resume_comparison
 from jaxfl.experiment.studies.workers import work

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 
 from jaxfl.experiment.html import document
-from jaxfl.experiment.html.clients import ROWS
+from jaxfl.experiment.html.client_parts import ROWS
 from jaxfl.experiment.reading.by_client import Answers
 from jaxfl.experiment.reading.client_tables import meaning_of_answer, method_cells, notes_of
 from jaxfl.experiment.reading.client_tables import sentences as sentences_of

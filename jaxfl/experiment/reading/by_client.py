@@ -115,7 +115,7 @@ def client_answers(
     label where targets are labels: the 2.5 and 97.5 % quantiles of the difference.
 
     Args:
-      runs: of `store.finished.load_finished`.
+      runs: of `store.finished_runs.load_finished`.
       against: the name of a run or a method with which the others are compared; `local` if not
         given.
       client: the only one, by its name or its id.

@@ -10,8 +10,8 @@ from jaxfl.core.errors import InputError, check
 from jaxfl.data.inputs import is_tree
 from jaxfl.data.table.schema import Schema, from_json
 from jaxfl.experiment.config import Config
+from jaxfl.experiment.store.digests import digest_file
 from jaxfl.experiment.store.files import INPUTS
-from jaxfl.experiment.store.manifest import digest_file
 from jaxfl.experiment.store.read_records import read_digests
 from jaxfl.experiment.store.records import InputArray, Inputs
 

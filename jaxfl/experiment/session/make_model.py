@@ -13,8 +13,8 @@ from jaxtyping import PyTree
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError, check, warn
 from jaxfl.data import Source
-from jaxfl.experiment.config import ModelOptions
 from jaxfl.experiment.config.hints import value_of
+from jaxfl.experiment.config.training_fields import ModelOptions
 from jaxfl.experiment.store.weights_file import read_weights
 from jaxfl.models import MODELS
 from jaxfl.models.pretrained import Pretrained, pretrained

@@ -16,10 +16,9 @@ from jaxtyping import Array, Float
 
 from jaxfl.core import tree
 from jaxfl.core.errors import warn
-from jaxfl.core.types import Params, State
-from jaxfl.experiment.config import Config
+from jaxfl.core.types import Params
 from jaxfl.experiment.config.paths import MODELS
-from jaxfl.experiment.session.program import Program, Record
+from jaxfl.experiment.session.run_program import Program, Record
 from jaxfl.experiment.session.seeds import Seeds
 from jaxfl.experiment.store.files import SNAPSHOTS, make_directory, remove, write_npz
 from jaxfl.simulation import mesh, processes
@@ -39,18 +38,16 @@ class Best(NamedTuple):
 
 def no_best(program: Program) -> Best:
     """Before the first evaluation: what the clients would deploy."""
-    models = program.deploy(program.state)
-    built = program.built
-    val = np.full(built.seeds.shape(built.clients), -np.inf, np.float32)
-    return Best(_place(val, program), models)
+    val = np.full(program.seeds.shape(program.clients), -np.inf, np.float32)
+    return Best(_place(val, program), program.deploy(program.state))
 
 
 def better(best: Best, program: Program, record: Record) -> Best:
     """The best models after an evaluation of some of the clients; as they were without one."""
     if record.evaluation is None:
         return best
-    seeds = program.built.seeds
-    val = np.full((seeds.count, program.built.clients), -np.inf, np.float32)
+    seeds = program.seeds
+    val = np.full((seeds.count, program.clients), -np.inf, np.float32)
     # An error that overflows is still the score of an evaluation.
     scores = np.nan_to_num(record.evaluation.deployed.val, nan=np.nan)
     np.put_along_axis(val, record.evaluated, scores, axis=1)
@@ -60,8 +57,8 @@ def better(best: Best, program: Program, record: Record) -> Best:
 
 def _place(scores: np.ndarray, program: Program) -> Array:
     """Scores of all clients on the devices of the run."""
-    with jax.set_mesh(mesh.make_mesh(program.built.devices)):
-        return mesh.place(scores, axis=program.built.seeds.client_axis)
+    with jax.set_mesh(mesh.make_mesh(program.devices)):
+        return mesh.place(scores, axis=program.seeds.client_axis)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -75,35 +72,24 @@ def _keep_better(seeds: Seeds, best: Best, val: Array, models: Params) -> Best:
     return seeds.each(keep, (0, 0, 0))(best, val, models)
 
 
-def models_of(program: Program, state: State, best: Best) -> dict[str, np.ndarray]:
-    """The arrays of `models.npz`; if several processes run together, each must ask for them."""
-    return _arrays({"last": program.deploy(state), "best": best.models})
-
-
-def _arrays(models: Params) -> dict[str, np.ndarray]:
-    """The arrays of models by their paths."""
+def write_models(models: dict[str, Params], file: Path) -> None:
+    """Writes models by name. Of several processes each calls it and the first one writes."""
     leaves = jax.tree_util.tree_leaves_with_path(mesh.fetch(models))
-    return {tree.path(keys): leaf for keys, leaf in leaves}
+    if processes.is_main_process():
+        arrays = {tree.path(keys): leaf for keys, leaf in leaves}
+        write_npz(file, arrays, compressed=False)
 
 
-def write_snapshot(program: Program, state: State, number: int, out: Path) -> None:
-    """Writes the models that all clients deploy after a round, if the run keeps those of the round.
-
-    Where several processes run together, each calls it and the first one writes.
+def write_snapshot(models: Params, number: int, out: Path) -> None:
+    """Writes the models that all clients deploy after a round, as `write_models` does.
 
     Args:
-      program: of the run.
-      state: after the round.
+      models: what `Program.deploy` gives.
       number: of the round.
       out: the directory of the run.
     """
-    every = program.built.config.keep_models_every
-    if every is None or number % every:
-        return
-    arrays = _arrays({"last": program.deploy(state)})
-    if processes.is_main_process():
-        make_directory(out / SNAPSHOTS)
-        write_npz(snapshot(out, number), arrays, compressed=False)
+    make_directory(out / SNAPSHOTS)
+    write_models({"last": models}, snapshot(out, number))
 
 
 def drop_snapshots(out: Path, done: int) -> None:
@@ -130,16 +116,22 @@ def snapshot(directory: Path, number: int) -> Path:
     return directory / SNAPSHOTS / f"{number:06}.npz"
 
 
-def tell_size(best: Best, directory: Path, config: Config) -> None:
-    """Warns before the run if the files of its models will be large."""
+def tell_size(best: Best, directory: Path, every: int | None, rounds: int) -> None:
+    """Warns before the run if the files of its models will be large.
+
+    Args:
+      best: of the size of all models.
+      directory: of the run.
+      every: the option `--keep-models-every`.
+      rounds: of the run.
+    """
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(best.models))
     if 2 * size > LARGE:
         warn(
             f"{directory / MODELS} will take {2 * size / 1e9:.1f} GB: --no-keep-models leaves it "
             "out"
         )
-    every = config.keep_models_every
-    count = config.rounds // every if every else 0
+    count = rounds // every if every else 0
     if count * size > LARGE:
         warn(
             f"{directory / SNAPSHOTS} will take {count * size / 1e9:.1f} GB, {size / 1e9:.2g} GB "

@@ -6,14 +6,13 @@ import numpy as np
 
 from jaxfl.core import tree
 from jaxfl.data import Source
-from jaxfl.data.inputs import is_tree
 from jaxfl.experiment.store.records import InputArray, Inputs
 
 
 def inputs_of(source: Source) -> Inputs:
     """What a model takes and predicts, as JSON."""
     examples = source.x_train
-    several = is_tree(examples)
+    several = source.several_inputs
     inputs: Inputs = {
         "shape": [] if several else list(examples.shape[1:]),
         "dtype": "" if several else str(examples.dtype),

@@ -8,21 +8,22 @@ from jaxtyping import Array, Float
 
 from jaxfl.core.errors import check
 from jaxfl.core.options import checked
-from jaxfl.experiment.config import Config
 from jaxfl.simulation import mesh
 from jaxfl.simulation.statistics import Stopped
 
 
-def check_stopping(config: Config, val_mask: Array | np.ndarray, counted: np.ndarray) -> None:
+def check_stopping(
+    stop_after: int | None, val_mask: Array | np.ndarray, counted: np.ndarray
+) -> None:
     """Raises an `InputError` if a run is to stop by validation, and no client has validation data.
 
     Args:
-      config: of the run.
+      stop_after: the option; None: no run ends before its last round.
       val_mask: of the validation examples [C, n].
       counted: the clients whose scores count [C].
     """
     check(
-        config.stop_after is None or bool(jnp.any(mesh.fetch(val_mask)[counted])),
+        stop_after is None or bool(jnp.any(mesh.fetch(val_mask)[counted])),
         "--stop-after is given, and no client whose scores count has validation data: give a "
         "larger --val, or leave it out",
     )

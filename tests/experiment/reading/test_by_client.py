@@ -24,7 +24,7 @@ from jaxfl.experiment.reading.by_client import (
     client_answers,
 )
 from jaxfl.experiment.reading.client_tables import client_records, client_sections, sentences
-from jaxfl.experiment.store.finished import load_finished
+from jaxfl.experiment.store.finished_runs import load_finished
 from jaxfl.experiment.tables.formats import latex, markdown
 
 NONE = (math.nan, math.nan, math.nan)
