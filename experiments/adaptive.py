@@ -257,7 +257,7 @@ def picture(results: dict[str, Accuracies]) -> bytes:
                 color="white" if dark else "black",
             )
     figure.colorbar(image, ax=panels, label="accuracy less that of local training, points")
-    return drawing.png(figure)
+    return drawing.render(figure)
 
 
 def main(

@@ -148,7 +148,7 @@ def picture(
         panel.set_ylim(0.3, 1.03)
         panel.grid(alpha=0.25)
     figure.suptitle(f"FedCedar on {dataset}: clusters of uploaded models and true nodes")
-    return drawing.png(figure)
+    return drawing.render(figure)
 
 
 def by_number(

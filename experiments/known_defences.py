@@ -341,7 +341,7 @@ def picture(results: dict[str, Outcomes]) -> bytes:
                 **{"ha": "center", "va": "center", "fontsize": 7},
                 color="white" if numbers[i, j] < 60 else "black",
             )
-    return drawing.png(figure)
+    return drawing.render(figure)
 
 
 def main(

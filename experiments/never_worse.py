@@ -263,7 +263,7 @@ def picture(results: dict[str, Any]) -> bytes:
     for bound in (-1, 1):
         panel.axvline(bound, color="grey", linewidth=0.8)
     panel.set_xlabel("safe_graph less the best of local, FedAvg and FedAvg-FT, points")
-    return drawing.png(figure)
+    return drawing.render(figure)
 
 
 def main(

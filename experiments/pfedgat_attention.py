@@ -177,7 +177,7 @@ def heat_maps(results: dict[str, dict[str, np.ndarray]]) -> bytes:
     panels[1, 0].set_ylabel("IID\nreceiver")
     panels[1, 0].set_xlabel("sender")
     figure.colorbar(image, ax=panels, shrink=0.7, label="weight (1/N = 0.1)", extend="max")
-    return drawing.png(figure)
+    return drawing.render(figure)
 
 
 def curves(results: dict[str, dict[str, np.ndarray]]) -> bytes:
@@ -199,7 +199,7 @@ def curves(results: dict[str, dict[str, np.ndarray]]) -> bytes:
     )
     for panel in (pairs, entropy):
         panel.grid(alpha=0.25)
-    return drawing.png(figure)
+    return drawing.render(figure)
 
 
 if __name__ == "__main__":

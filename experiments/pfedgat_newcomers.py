@@ -137,7 +137,7 @@ def picture(results: dict[str, dict[str, np.ndarray]]) -> bytes:
         title=f"{name}: last weights\n(newcomers beyond the lines)",
     )
     figure.colorbar(image, ax=heat, shrink=0.8)
-    return drawing.png(figure)
+    return drawing.render(figure)
 
 
 def main(

@@ -107,7 +107,7 @@ def picture(results: dict[str, dict[str, list[float]]], title: str) -> bytes:
         frameon=False,
     )
     figure.suptitle(title)
-    return drawing.png(figure)
+    return drawing.render(figure)
 
 
 def main(

@@ -368,13 +368,3 @@ class ClockOptions:
     ] = "synchronous"
     """when a round ends: with the slowest client of a drawn cohort, or (asynchronous) as soon as
     --participation of all clients have arrived, while the others go on training"""
-
-
-def seed_of_data(options: DataOptions, place: int = 0) -> int:
-    """The seed that draws who holds which examples.
-
-    Args:
-      options: of the data.
-      place: of the seed among the seeds of a run, from 0.
-    """
-    return options.seed + place if options.data_seed is None else options.data_seed

@@ -65,8 +65,9 @@ def resolve(setting: S, source: Source | None = None) -> Resolved[S]:
     source = _source(options.data, source)
     rules.check_arrays(options.model, source)
     steps = LOCAL_STEPS if setting.local_epochs is None else None
-    defaults = data_defaults(options.data, source) | _training_defaults(source)
-    setting = _fill(setting, defaults | {"local_steps": steps})
+    augment = "crop_flip" if source.mirrors and not source.each_position else "none"
+    defaults = {"model": _model(source), "augment": augment, "local_steps": steps}
+    setting = _fill(setting, data_defaults(options.data, source) | defaults)
     if source.each_position and not setting.metric:
         # The score of the problem is a mean over examples, and this one over positions.
         setting = dataclasses.replace(setting, metric=(default_metric(source.classes),))
@@ -156,11 +157,6 @@ def data_defaults(options: DataOptions, source: Source) -> dict[str, Any]:
     # Where it stays None, `federate` takes that of the data set, which is random.
     split = "stratified" if source.split == "stratified" else None
     return {"partition": partition, "test": test, "clients": clients, "split": split}
-
-
-def _training_defaults(source: Source) -> dict[str, Any]:
-    mirrored = source.mirrors and not source.each_position
-    return {"model": _model(source), "augment": "crop_flip" if mirrored else "none"}
 
 
 def _model(source: Source) -> str | None:

@@ -177,10 +177,17 @@ def check_arrays(options: ModelOptions, source: Source) -> None:
 
 
 def check_model(options: ModelOptions, source: Source) -> None:
-    """Raises an `InputError` if the model takes names in place of numbers, or numbers for names."""
+    """Raises an `InputError` if the model takes names in place of numbers, or numbers for names.
+
+    A model that embeds names, of words or of users and items, takes a vocabulary. One that does
+    both has the vocabulary None by default.
+    """
     if source.several_inputs:
         return
-    taken = kinds_of_input(value_of(options.model))
+    parameters = inspect.signature(MODELS[value_of(options.model)]).parameters
+    taken = [NUMBERS]
+    if "vocabulary" in parameters:
+        taken = [NAMES, NUMBERS] if parameters["vocabulary"].default is None else [NAMES]
     check(
         (NAMES if source.vocabulary else NUMBERS) in taken,
         f"model {options.model} takes {' or '.join(taken)}, the data hold "
@@ -247,17 +254,6 @@ def check_attack(upload: UploadOptions, dataset: str, source: Source) -> None:
         f"--attack {upload.attack} flips one label an example, and "
         f"{many_labels(source.y_train)}: choose another attack",
     )
-
-
-def kinds_of_input(model: str) -> tuple[str, ...]:
-    """NAMES if a model embeds names, of words or of users and items, NUMBERS if it does not.
-
-    A model that does both has the vocabulary None by default.
-    """
-    parameter = inspect.signature(MODELS[model]).parameters.get("vocabulary")
-    if parameter is None:
-        return (NUMBERS,)
-    return (NAMES, NUMBERS) if parameter.default is None else (NAMES,)
 
 
 def metrics_of(options: ScoreOptions, classes: int) -> tuple[str, ...]:

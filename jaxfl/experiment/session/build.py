@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core import tree
@@ -42,7 +43,6 @@ from jaxfl.experiment.session.gather import Data, malicious, true_groups, unseen
 from jaxfl.experiment.session.initial_weights import begin_from
 from jaxfl.experiment.session.make_task import compressor, make_task
 from jaxfl.experiment.session.seeds import Seeds, seeds_of
-from jaxfl.experiment.session.stopping import check_stopping
 from jaxfl.experiment.store.digests import digest_inputs
 from jaxfl.experiment.store.records import Digests
 from jaxfl.simulation import mesh
@@ -186,14 +186,19 @@ def build(resolved: Resolved[Config], data: Data) -> Built:
     seeds = seeds_of(options.data, options.run.seeds)
     first = seeds.one(data.federation)
     jax.eval_shape(partial(rehearse, algorithm), jax.random.key(0), first)
-    if "accept" in options.upload.defend:
-        check_acceptance(name, first)
-    check_top_edges(name, options.run.top_edges)
     attackers = malicious(options.upload, clients)
     newcomers = unseen(options.participation, attackers)
-    check_stopping(options.scores.stop_after, first.val.mask, ~(attackers | newcomers))
+    accepts, stop_after = "accept" in options.upload.defend, options.scores.stop_after
+    if accepts:
+        check_acceptance(name)
+    if accepts or stop_after is not None:
+        check_validating(accepts, stop_after, first.val.mask, ~(attackers | newcomers))
+    check_top_edges(name, options.run.top_edges)
     seen = np.flatnonzero(~newcomers)
-    fraction = options.participation.participation
+    participation = options.participation
+    fraction, lost = participation.participation, None
+    if participation.drop > 0 or participation.drop_stragglers:
+        lost = drop(participation.drop, stragglers=participation.drop_stragglers)
     timing = make_timing(options.clock, seen, clients, fraction, options.run.rounds)
     check_late(options.clock.arrivals, name)
     excess, exposure = inspect_uploads(method, task, options, data, first)
@@ -210,8 +215,8 @@ def build(resolved: Resolved[Config], data: Data) -> Built:
         excess,
         exposure,
         timing,
-        work=make_work(options.participation, clients, options.training.local_epochs),
-        lost=make_loss(options.participation),
+        work=make_work(participation, clients, options.training.local_epochs),
+        lost=lost,
         inputs=digest_inputs(config),
     )
 
@@ -231,13 +236,6 @@ def make_work(options: ParticipationOptions, clients: int, epochs: int | None) -
     return stragglers(options.stragglers, least=options.least_work, epochs=epochs)
 
 
-def make_loss(options: ParticipationOptions) -> Loss | None:
-    """Whose uploads are lost in a round, None if all arrive."""
-    if options.drop == 0 and not options.drop_stragglers:
-        return None
-    return drop(options.drop, stragglers=options.drop_stragglers)
-
-
 def rehearse(algorithm: Algorithm, key: PRNGKey, federation: Federation) -> State:
     """One round of everybody, to be traced: what does not fit is known before anything is run."""
     ids = jnp.arange(federation.train.mask.shape[0])
@@ -245,12 +243,8 @@ def rehearse(algorithm: Algorithm, key: PRNGKey, federation: Federation) -> Stat
     return algorithm.round(key, state, Cohort(ids, federation.train, federation.val, round=0))[0]
 
 
-def check_acceptance(algorithm: str, federation: Federation) -> None:
-    """Checks that acceptance by clients has an effect.
-
-    Raises:
-      InputError: the method offers no model to single clients, or nobody has validation data.
-    """
+def check_acceptance(algorithm: str) -> None:
+    """Raises an `InputError` if the method offers no model that a client could refuse."""
     *first, last = [
         name for name, factory in ALGORITHMS.items() if facts_of(factory).offers_mixture
     ]
@@ -260,9 +254,28 @@ def check_acceptance(algorithm: str, federation: Federation) -> None:
         f"{', '.join(first)} or {last}, or leave it out (a method of your own says so by "
         "offers_mixture=True among its facts)",
     )
+
+
+def check_validating(
+    accepts: bool, stop_after: int | None, mask: Array | np.ndarray, counted: np.ndarray
+) -> None:
+    """Raises an `InputError` if what needs validation data finds none.
+
+    Args:
+      accepts: whether clients accept models by their validation data.
+      stop_after: whether the run is to stop by it, see `ScoreOptions`.
+      mask: of the validation examples [C, n].
+      counted: the clients whose scores count [C].
+    """
+    validates = mesh.fetch(mask).any(axis=-1)
     check(
-        bool(jnp.any(mesh.fetch(federation.val.mask))),
+        not accepts or bool(validates.any()),
         "--defend accept: no client has validation data, choose a larger --val",
+    )
+    check(
+        stop_after is None or bool(validates[counted].any()),
+        "--stop-after is given, and no client whose scores count has validation data: give a "
+        "larger --val, or leave it out",
     )
 
 

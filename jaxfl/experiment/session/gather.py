@@ -33,7 +33,6 @@ from jaxfl.experiment.config.fields import (
     DataOptions,
     ParticipationOptions,
     UploadOptions,
-    seed_of_data,
 )
 from jaxfl.experiment.config.hints import value_of
 from jaxfl.experiment.config.rules import count_unseen
@@ -126,6 +125,16 @@ def divide(options: DataOptions, source: Source, place: int = 0) -> Parts:
     if "superclass_of" in parameters:
         arguments["superclass_of"] = source.superclasses
     return partition(by, options.clients, seed_of_data(options, place), **arguments)
+
+
+def seed_of_data(options: DataOptions, place: int = 0) -> int:
+    """The seed that draws who holds which examples.
+
+    Args:
+      options: of the data.
+      place: of the seed among the seeds of a run, from 0.
+    """
+    return options.seed + place if options.data_seed is None else options.data_seed
 
 
 def make_concept(options: DataOptions, source: Source, place: int = 0) -> Concept | None:

@@ -103,18 +103,14 @@ def _make_module(options: ModelOptions, source: Source) -> nn.Module:
     if source.each_position and "positions" in options_of_model:
         known["positions"] = True
     if options.side is not None:
+        resizing = [name for name, x in MODELS.items() if "side" in inspect.signature(x).parameters]
         check(
             "side" in options_of_model,
             f"--side {options.side}: the model {options.model} takes images as they are, and "
-            f"{', '.join(_models_with('side'))} resize them: leave it out, or choose another model",
+            f"{', '.join(resizing)} resize them: leave it out, or choose another model",
         )
         known["side"] = options.side
     return make(source.outputs, **known)
-
-
-def _models_with(option: str) -> list[str]:
-    """The names of the models whose factory has an option."""
-    return [name for name, make in MODELS.items() if option in inspect.signature(make).parameters]
 
 
 def layers_by_depth(options: ModelOptions, source: Source) -> list[str]:

@@ -158,35 +158,27 @@ FEDCEDAR = Preset(
     stages={"pfedme": "deployed"},  # its personal model, which is not the one that it sends
 )
 
-PRESETS |= {
-    "fedcedar-mnist-noniid": FEDCEDAR.with_options("FedCedar, tables 1 and 2 (MNIST, non-IID)"),
-    "fedcedar-mnist-iid": FEDCEDAR.with_options(
-        "FedCedar, tables 1 and 2 (MNIST, IID)", partition="iid"
-    ),
-    "fedcedar-cifar10-noniid": FEDCEDAR.with_options(
-        "FedCedar, tables 1 and 2 (CIFAR-10, non-IID)", dataset="cifar10", model="cedar6"
-    ),
-    "fedcedar-case-study": FEDCEDAR.with_options(
-        "FedCedar, section 4.4: 20 clients in each of 5 nodes (of 3: `--topology 3 --clients 60` "
-        "and clusters=3; of 4 likewise); that every fifth round draws as many "
-        "clients of each node: experiments/fedcedar_case_study.py",
-        partition="nodes",
-        clients=100,
-        rounds=200,
-    ),
-    "fedcedar-cifar10-iid": FEDCEDAR.with_options(
-        "FedCedar, tables 1 and 2 (CIFAR-10, IID)",
-        dataset="cifar10",
-        model="cedar6",
-        partition="iid",
-    ),
-    "fedcedar-svhn-noniid": FEDCEDAR.with_options(
-        "FedCedar, tables 1 and 2 (SVHN, non-IID)", dataset="svhn_cropped"
-    ),
-    "fedcedar-svhn-iid": FEDCEDAR.with_options(
-        "FedCedar, tables 1 and 2 (SVHN, IID)", dataset="svhn_cropped", partition="iid"
-    ),
+IMAGES = {
+    "mnist": ("MNIST", {}),
+    "cifar10": ("CIFAR-10", {"dataset": "cifar10", "model": "cedar6"}),
+    "svhn": ("SVHN", {"dataset": "svhn_cropped"}),
 }
+
+PRESETS |= {
+    f"fedcedar-{images}-{kind.lower().replace('-', '')}": FEDCEDAR.with_options(
+        f"FedCedar, tables 1 and 2 ({title}, {kind})", **options, partition=partition
+    )
+    for images, (title, options) in IMAGES.items()
+    for kind, partition in (("non-IID", "shards"), ("IID", "iid"))
+}
+PRESETS["fedcedar-case-study"] = FEDCEDAR.with_options(
+    "FedCedar, section 4.4: 20 clients in each of 5 nodes (of 3: `--topology 3 --clients 60` and "
+    "clusters=3; of 4 likewise); that every fifth round draws as many clients of each node: "
+    "experiments/fedcedar_case_study.py",
+    partition="nodes",
+    clients=100,
+    rounds=200,
+)
 
 # NIID-Bench, section V, as Flower ran it again.
 NIID_BENCH = Preset(
