@@ -11,9 +11,9 @@ from jaxfl.experiment import build, gather, load_config, resolve
 from jaxfl.experiment.config import load_configs
 from jaxfl.experiment.pictures.drawing import render
 from jaxfl.experiment.pictures.graphs import Graph, draw_graphs
-from jaxfl.experiment.session.directory import drawn_clients
+from jaxfl.experiment.session.run_pictures import drawn_clients
 from jaxfl.experiment.store import files
-from jaxfl.experiment.store.finished import last_graph
+from jaxfl.experiment.store.finished_runs import last_graph
 
 FOLDER = Path(__file__).parent / "images" / "methods"
 

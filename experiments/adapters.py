@@ -249,7 +249,7 @@ def picture(results: dict[str, list[dict[str, Any]]], groups: np.ndarray | None)
         panel.set_xticks(range(len(layers)), layers, rotation=60, ha="right", fontsize=8)
         panel.grid(alpha=0.25)
     panels[-1].legend(frameon=False, fontsize=8, loc="upper left")
-    return drawing.png(figure)
+    return drawing.render(figure)
 
 
 def rows_of(

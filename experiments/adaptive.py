@@ -30,8 +30,9 @@ from jaxfl.core.ragged import padded
 from jaxfl.core.types import Federation, Params, PRNGKey, Uplink
 from jaxfl.data import Source
 from jaxfl.experiment import Config, Setting, gather, resolve
+from jaxfl.experiment.config import by_subject
 from jaxfl.experiment.pictures import drawing
-from jaxfl.experiment.session.clients import flip_labels
+from jaxfl.experiment.session.gather import flip_labels
 from jaxfl.experiment.session.make_task import make_task
 from jaxfl.experiment.store import files
 from jaxfl.simulation import participation
@@ -144,7 +145,7 @@ def link_if(used: Bool[Array, ""], link: Uplink) -> Uplink:
 
 def program(setting: Setting, algorithm: str, hyper: dict[str, Any], source: Source) -> Run:
     """The accuracies of a method (federations, threat, defences) -> [S], one program for all."""
-    task = make_task(dataclasses.replace(setting, defend=("accept",)), source)
+    task = make_task(by_subject(dataclasses.replace(setting, defend=("accept",))), source)
 
     def final(seed, federation, which, scale, malicious, defended):
         def poison(key, before, after, ids):
@@ -256,7 +257,7 @@ def picture(results: dict[str, Accuracies]) -> bytes:
                 color="white" if dark else "black",
             )
     figure.colorbar(image, ax=panels, label="accuracy less that of local training, points")
-    return drawing.png(figure)
+    return drawing.render(figure)
 
 
 def main(

@@ -136,7 +136,7 @@ def picture(results: dict[str, dict[str, list[float]]]) -> bytes:
     panel.set_xticks(range(len(models)), models)
     panel.grid(alpha=0.25)
     panel.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return drawing.png(figure)
+    return drawing.render(figure)
 
 
 def rows_of(results: dict[str, dict[str, list[float]]]) -> list[tuple[str, ...]]:

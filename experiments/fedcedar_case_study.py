@@ -83,7 +83,7 @@ def study(setting: Setting, examples: tuple[Examples, ...]) -> dict[str, np.ndar
     federation = padded(data.federation)
     if setting.seeds == 1:  # the axis of seeds is added
         federation = jax.tree.map(lambda x: x[None], federation)
-    task = make_task(resolved.config, data.source)
+    task = make_task(resolved.options, data.source)
     algorithm = fedcedar(task, clusters=topology)
     count = max(1, round(FRACTION * per_node))
     sample = participation.every(
@@ -148,7 +148,7 @@ def picture(
         panel.set_ylim(0.3, 1.03)
         panel.grid(alpha=0.25)
     figure.suptitle(f"FedCedar on {dataset}: clusters of uploaded models and true nodes")
-    return drawing.png(figure)
+    return drawing.render(figure)
 
 
 def by_number(

@@ -245,7 +245,7 @@ def figure_2(result: Measurement) -> bytes:
     middle.set_ylim(left.get_ylim())
     draw_sweep(right, result, "(c) strength of learning between clusters")
     right.legend(frameon=False, fontsize=8)
-    return drawing.png(figure)
+    return drawing.render(figure)
 
 
 def figure_learned(results: dict[float, Measurement]) -> bytes:
@@ -268,7 +268,7 @@ def figure_learned(results: dict[float, Measurement]) -> bytes:
             loc="lower left" if best > len(one.swept) / 2 else "upper right",
         )
         error.legend(frameon=False, fontsize=8)
-    return drawing.png(figure)
+    return drawing.render(figure)
 
 
 def figure_sigma(results: dict[float, Measurement]) -> bytes:
@@ -277,7 +277,7 @@ def figure_sigma(results: dict[float, Measurement]) -> bytes:
     for panel, (sigma, one) in zip(panels, results.items(), strict=True):
         draw_sweep(panel, one, f"clusters (1 + U(-{sigma}, {sigma})) w", ("GFed",))
         panel.legend(frameon=False, fontsize=8)
-    return drawing.png(figure)
+    return drawing.render(figure)
 
 
 def reached(curve: np.ndarray, level: float = -10.0) -> int | None:

@@ -112,7 +112,7 @@ def figure(curves: dict[tuple[float, str, float], dict[str, np.ndarray]]) -> byt
         panel.grid(alpha=0.25)
     panels[0].set_ylabel("Test MSE [dB]")
     panels[0].legend(frameon=False, fontsize=8)
-    return drawing.png(picture)
+    return drawing.render(picture)
 
 
 if __name__ == "__main__":

@@ -200,7 +200,7 @@ def main(
                 {"zeta2": float(zeta2), "workers": int(name), "steps": found, "published": expected}
             )
     files.write_json(out / "steps.json", rows)
-    files.write_file(out / "steps.png", drawing.png(picture(rows)))
+    files.write_file(out / "steps.png", drawing.render(picture(rows)))
     Console().print(table)
 
 

@@ -30,6 +30,7 @@ from jaxfl.core.ragged import padded
 from jaxfl.core.types import Cohort, Dataset, Federation, Params, Pool, PRNGKey, Task, Uplink
 from jaxfl.data import Source
 from jaxfl.experiment import Config, Setting, gather, resolve
+from jaxfl.experiment.config import by_subject
 from jaxfl.experiment.pictures import drawing
 from jaxfl.experiment.session.make_task import make_task
 from jaxfl.experiment.store import files
@@ -221,7 +222,7 @@ class Run(Protocol):
 
 def program(setting: Setting, source: Source) -> Run:
     """The outcomes of pFedGraph (federations, threat, defence) -> Outcome, one program for all."""
-    task = make_task(dataclasses.replace(setting, defend=("accept",)), source)
+    task = make_task(by_subject(dataclasses.replace(setting, defend=("accept",))), source)
     malicious = jnp.asarray(malicious_clients(CLIENTS, MALICIOUS))
     # By the name that a threat has; each is made of its noise.
     attacks: dict[str, Callable[[Any], Attack]] = {
@@ -340,7 +341,7 @@ def picture(results: dict[str, Outcomes]) -> bytes:
                 **{"ha": "center", "va": "center", "fontsize": 7},
                 color="white" if numbers[i, j] < 60 else "black",
             )
-    return drawing.png(figure)
+    return drawing.render(figure)
 
 
 def main(

@@ -51,7 +51,7 @@ def main(
     for panel, (name, matrix) in zip(panels, counts.items(), strict=True):
         draw(panel, name, matrix)
     files.make_directory(out)
-    files.write_file(out / "label_counts.png", drawing.png(figure))
+    files.write_file(out / "label_counts.png", drawing.render(figure))
     files.write_json(out / "label_counts.json", {k: v.tolist() for k, v in counts.items()})
     table = Table("partition", "labels a client", "examples a client")
     for name, matrix in counts.items():

@@ -34,7 +34,7 @@ from jaxfl.core.types import State
 from jaxfl.data import Source
 from jaxfl.experiment import Config, build, gather, resolve
 from jaxfl.experiment.pictures import drawing
-from jaxfl.experiment.session.clients import Data, true_groups
+from jaxfl.experiment.session.gather import Data, true_groups
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.weights_file import read_weights
 from jaxfl.models.efficientnet_lite import EfficientNetLite
@@ -263,7 +263,7 @@ def picture(results: dict[str, Any]) -> bytes:
     for bound in (-1, 1):
         panel.axvline(bound, color="grey", linewidth=0.8)
     panel.set_xlabel("safe_graph less the best of local, FedAvg and FedAvg-FT, points")
-    return drawing.png(figure)
+    return drawing.render(figure)
 
 
 def main(

@@ -31,7 +31,7 @@ from jaxfl.core.types import Dataset, Federation, Pool
 from jaxfl.data import Source
 from jaxfl.experiment import Config, build, gather, resolve
 from jaxfl.experiment.pictures import drawing
-from jaxfl.experiment.session.clients import Data, true_groups
+from jaxfl.experiment.session.gather import Data, true_groups
 from jaxfl.experiment.session.history import versions
 from jaxfl.experiment.store import files
 
@@ -238,7 +238,7 @@ def picture(results: dict[str, dict[str, Any]], true: dict[str, list[int] | None
                 panel.set_axis_off()
         for panel, partition in zip(rows[0], true, strict=True):
             panel.set_title(partition.replace(" ", "\n"), fontsize=7)
-    return drawing.png(figure)
+    return drawing.render(figure)
 
 
 def _true_weights(groups: list[int] | None) -> np.ndarray | None:

@@ -20,8 +20,9 @@ from experiments.command import command
 from jaxfl.data import iid, load, pathological
 from jaxfl.experiment import Config, Setting, build, resolve
 from jaxfl.experiment.pictures import drawing
-from jaxfl.experiment.session.clients import Data, make_federation
-from jaxfl.experiment.session.program import compile_run, records
+from jaxfl.experiment.session.gather import Data, make_federation
+from jaxfl.experiment.session.make_program import compile_run
+from jaxfl.experiment.session.run_program import records
 from jaxfl.experiment.store import files
 from jaxfl.simulation.evaluation import by_stage
 
@@ -176,7 +177,7 @@ def heat_maps(results: dict[str, dict[str, np.ndarray]]) -> bytes:
     panels[1, 0].set_ylabel("IID\nreceiver")
     panels[1, 0].set_xlabel("sender")
     figure.colorbar(image, ax=panels, shrink=0.7, label="weight (1/N = 0.1)", extend="max")
-    return drawing.png(figure)
+    return drawing.render(figure)
 
 
 def curves(results: dict[str, dict[str, np.ndarray]]) -> bytes:
@@ -198,7 +199,7 @@ def curves(results: dict[str, dict[str, np.ndarray]]) -> bytes:
     )
     for panel in (pairs, entropy):
         panel.grid(alpha=0.25)
-    return drawing.png(figure)
+    return drawing.render(figure)
 
 
 if __name__ == "__main__":

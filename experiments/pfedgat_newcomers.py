@@ -137,7 +137,7 @@ def picture(results: dict[str, dict[str, np.ndarray]]) -> bytes:
         title=f"{name}: last weights\n(newcomers beyond the lines)",
     )
     figure.colorbar(image, ax=heat, shrink=0.8)
-    return drawing.png(figure)
+    return drawing.render(figure)
 
 
 def main(
@@ -187,7 +187,7 @@ def main(
     setting = Setting(**values)
     resolved = resolve(setting)
     federation = gather(resolved).federation
-    task = make_task(resolved.config, resolved.source)
+    task = make_task(resolved.options, resolved.source)
     several = Seeds(setting.seed, setting.seeds)
     settings = {name: value for name, value in options.items() if name != "data_dir"}
     settings |= {"seeds": seeds, "alone": alone, "together": together}

@@ -21,7 +21,7 @@ from jaxfl import make_rounds
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.experiment import Config, build, gather, resolve
 from jaxfl.experiment.pictures import drawing
-from jaxfl.experiment.session.clients import Data
+from jaxfl.experiment.session.gather import Data
 from jaxfl.experiment.store import files
 from jaxfl.simulation.evaluate import make_evaluate
 from jaxfl.training.channel import Channel
@@ -107,7 +107,7 @@ def picture(results: dict[str, dict[str, list[float]]], title: str) -> bytes:
         frameon=False,
     )
     figure.suptitle(title)
-    return drawing.png(figure)
+    return drawing.render(figure)
 
 
 def main(

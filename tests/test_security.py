@@ -27,7 +27,7 @@ from jaxfl.cli import main
 from jaxfl.core.errors import InputError
 from jaxfl.data import list_data_sets, load
 from jaxfl.experiment import Config
-from jaxfl.experiment.store.finished import load_finished
+from jaxfl.experiment.store.finished_runs import load_finished
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = Path(jaxfl.__file__).parent

@@ -19,10 +19,11 @@ import numpy as np
 from benchmarks.peers.work import peak_gib, print_json
 from jaxfl.experiment import Config, gather, resolve
 from jaxfl.experiment.session.build import build
-from jaxfl.experiment.session.directory import begin
-from jaxfl.experiment.session.program import START
+from jaxfl.experiment.session.make_program import make_program
 from jaxfl.experiment.session.run import record_run, silent
-from jaxfl.experiment.session.stored_program import make_program
+from jaxfl.experiment.session.run_directory import begin
+from jaxfl.experiment.session.run_pictures import draw_run
+from jaxfl.experiment.session.run_program import START
 from jaxfl.simulation import mesh, processes
 
 EXAMPLES = 20  # of a client
@@ -89,8 +90,8 @@ def measure(case: Case) -> dict[str, Any]:
         # On disk, because a run takes the memory of its state, and a copy would add to the peak.
         np.savez(folder / "start.npz", *leaves)
         del leaves
-        begin(out, built, built.digests, overwrite=False)
-        record_run(program, out, silent)
+        begin(out, resolved.config, built, built.digests, overwrite=False, draw=draw_run)
+        record_run(resolved.config, built, program, out, silent, draw_run)
         peak = peak_gib()
         files = [file for file in out.rglob("*") if file.is_file() and file.suffix != ".png"]
         size = sum(file.stat().st_size for file in files)

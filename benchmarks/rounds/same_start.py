@@ -22,7 +22,8 @@ from benchmarks.peers import run_peer
 from jaxfl.experiment import Config, gather, resolve
 from jaxfl.experiment.config.presets import preset
 from jaxfl.experiment.session.build import build
-from jaxfl.experiment.session.program import compile_run, records
+from jaxfl.experiment.session.make_program import compile_run
+from jaxfl.experiment.session.run_program import records
 
 # Layers of `jaxfl.models.lenet` -> their places in `benchmarks.peers.torch_loop.lenet`
 LAYERS = {"ConvReluPool_0": 0, "ConvReluPool_1": 3, "Dense_0": 7, "Dense_1": 9, "Dense_2": 11}

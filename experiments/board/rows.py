@@ -39,7 +39,7 @@ from jaxfl.experiment import build, gather, resolve
 from jaxfl.experiment.session.build import Built
 from jaxfl.experiment.session.graph_numbers import graph_measures, weights_by_name
 from jaxfl.experiment.session.history import versions
-from jaxfl.experiment.session.program import one_seed
+from jaxfl.experiment.session.run_program import one_seed
 
 FORMAT = 1
 # Of a share, in test examples: others may write four digits.
@@ -76,19 +76,19 @@ class Results(NamedTuple):
 
 def run_all(built: Built, federation: Federation) -> Results:
     """The runs of a method, as `jaxfl run` does them, on federations of one shape [R, C, ...]."""
-    config = built.config
-    one = one_seed(built, built.algorithm, config.score_after)
+    rounds = built.options.run.rounds
+    one = one_seed(built, built.algorithm, built.options.scores.score_after)
     everyone = jnp.arange(CLIENTS)
 
     def train(seed: Array, federation: Federation) -> tuple[Params, tuple]:
         start = one.init(seed, federation)
-        state, (info, ids) = one.advance(config.rounds, seed, federation, start, 0)
+        state, (info, ids) = one.advance(rounds, seed, federation, start, 0)
         sums = (info.up + info.down).sum(), info.batches.sum()
         last = jax.tree.map(lambda x: x[-1:], (info.weights, ids))
         return one.deploy(federation, state, everyone), (*sums, *last)
 
     def score(seed: Array, federation: Federation, models: Params) -> tuple[Array, ...]:
-        found = one.assess(seed, federation, models, config.rounds, everyone)
+        found = one.assess(seed, federation, models, rounds, everyone)
         stages = (found.deployed, found.fine_tuned)
         return tuple(stage.test for stage in stages if stage is not None)
 

@@ -9,10 +9,11 @@ import numpy as np
 from experiments.partitions import PARTITIONS, side_by_side
 from jaxfl.core.errors import check, check_name
 from jaxfl.experiment import Config, gather, resolve
-from jaxfl.experiment.session.clients import true_groups, unseen
+from jaxfl.experiment.session.gather import true_groups, unseen
 from jaxfl.experiment.store import files
 
 CLIENTS = 10
+NOBODY = np.zeros(CLIENTS, bool)  # attacks
 SEEDS = 3
 # Of all settings. The data are scikit-learn's digits, which everybody has.
 COMMON: dict[str, Any] = {
@@ -62,7 +63,7 @@ def clients_of(setting: str) -> Clients:
     resolved = resolve(config_of(setting))
     test = gather(resolved).federation.test
     groups = groups_of(setting)[0] is not None
-    return Clients(np.asarray(test.mask).sum(axis=2), unseen(resolved.config), groups)
+    return Clients(np.asarray(test.mask).sum(axis=2), unseen(resolved.config, NOBODY), groups)
 
 
 @cache
@@ -103,5 +104,5 @@ def write_data(setting: str, out: Path) -> list[Path]:
             for name, array in data._asdict().items()
             if array is not None
         }
-        files.write_npz(path, arrays | {"unseen": unseen(resolved.config)})
+        files.write_npz(path, arrays | {"unseen": unseen(resolved.config, NOBODY)})
     return paths

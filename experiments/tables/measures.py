@@ -24,7 +24,8 @@ from jaxfl.core.errors import InputError, check
 from jaxfl.data import node_of
 from jaxfl.data.partition import NODES
 from jaxfl.experiment import Config
-from jaxfl.experiment.session.clients import malicious
+from jaxfl.experiment.config.hints import value_of
+from jaxfl.experiment.session.gather import malicious
 
 Weights = Float[np.ndarray, "m m"]
 # Labels of the data sets that are divided by labels.
@@ -78,7 +79,9 @@ def malicious_weight(weights: Weights, config: Config, ids: np.ndarray) -> float
     check(
         config.attack is not None, "malicious_weight of a run without an attack: give an attack too"
     )
-    return _mean((weights * malicious(config)[ids]).sum(axis=1), config, ids)
+    return _mean(
+        (weights * malicious(config, value_of(config.clients))[ids]).sum(axis=1), config, ids
+    )
 
 
 def same_node_weight(weights: Weights, config: Config, ids: np.ndarray) -> float:
@@ -145,7 +148,7 @@ def of_weights(measure: str, config: Config, result: dict[str, Any]) -> float | 
 
 def _mean(values: np.ndarray, config: Config, ids: np.ndarray) -> float:
     """The mean over benign receivers; NaN without one."""
-    numbers = values[~malicious(config)[ids]]
+    numbers = values[~malicious(config, value_of(config.clients))[ids]]
     return float(np.mean(numbers)) if numbers.size else float("nan")
 
 

@@ -33,7 +33,6 @@ from jaxfl.cli.arguments import (
     values,
     with_names,
 )
-from jaxfl.cli.choices import DATA
 from jaxfl.cli.commands import COMMANDS, DEMONSTRATION
 from jaxfl.cli.completion import completion
 from jaxfl.cli.groups import Unreadable, registry
@@ -63,10 +62,10 @@ from jaxfl.cli.worker import work
 from jaxfl.core.errors import Diverged, InputError, RunWarning, check
 from jaxfl.core.text import visible
 from jaxfl.core.version import VERSION
-from jaxfl.experiment.config import DataOptions, load_config, preset
+from jaxfl.experiment.config import load_config, preset
 from jaxfl.experiment.config.effects import check_typed, idle, replaced
-from jaxfl.experiment.config.fields import SEED
-from jaxfl.experiment.config.hints import notes_of, option
+from jaxfl.experiment.config.fields import SEED, DataOptions
+from jaxfl.experiment.config.hints import hints, notes_of, option
 from jaxfl.experiment.session.interrupt import exit_code, stops_at_once
 
 # The words after `jaxfl`, in the order of its help, and the options behind each.
@@ -237,13 +236,13 @@ def parse(
         config = load_config(Path(files[-1]))
         start = {name: getattr(config, name) for name in SETTING}
     seeds = {name for name, notes in notes_of(DataOptions).items() if SEED in notes}
-    about_data = given & {option(name) for name in DATA if name not in seeds}
+    about_data = given & {option(name) for name in hints(DataOptions) if name not in seeds}
     if arguments[:1] == ["compare"] and not presets and not about_data:
         presets = [DEMONSTRATION]
     if presets:
         start = preset(presets[-1]).scored_options
     start |= {k: v for k, v in replaced(SettingOptions, given).items() if k in start}
-    data = {name: value for name, value in start.items() if name in DATA}
+    data = {name: value for name, value in start.items() if name in hints(DataOptions)}
     defaults = {}
     if start:
         defaults = {Run: Run(**start), Compare: Compare(**start), Describe: Describe(**data)}

@@ -1,6 +1,5 @@
 """The commands about data sets, and about the publications of methods."""
 
-import dataclasses
 import os
 
 from rich.console import Console
@@ -14,17 +13,16 @@ from jaxfl.core.errors import check, check_name
 from jaxfl.core.facts import facts_of
 from jaxfl.data.describe import PARTS, describe_each_client
 from jaxfl.data.source import Source
-from jaxfl.experiment.config import DataOptions, ModelOptions, resolve_data, resolve_model
-from jaxfl.experiment.config.fields import PICTURE_FORMATS
-from jaxfl.experiment.config.hints import check_fields
-from jaxfl.experiment.session.clients import assign, describe_clients
+from jaxfl.experiment.config import resolve_data, resolve_model
+from jaxfl.experiment.config.fields import PICTURE_FORMATS, DataOptions
+from jaxfl.experiment.config.hints import check_fields, part
+from jaxfl.experiment.config.training_fields import ModelOptions
+from jaxfl.experiment.session.gather import assign, describe_clients
 from jaxfl.experiment.session.make_model import describe_sizes, sizes_of
 from jaxfl.experiment.store import files
 from jaxfl.experiment.tables.formats import csv_text
 from jaxfl.experiment.tables.heading import data_line
 
-DATA = [field.name for field in dataclasses.fields(DataOptions)]
-MODEL = [field.name for field in dataclasses.fields(ModelOptions)]
 MEANING = (
     "size imbalance: Gini coefficient of the clients' numbers of examples; label skew: how far the "
     "labels of a client are from those of all (total variation, from 0 to 1), mean over clients"
@@ -36,7 +34,7 @@ LABELS = 4  # at most, that have a column
 def describe(command: Describe, console: Console) -> None:
     """`jaxfl describe`."""
     from jaxfl.experiment.pictures.drawing import render
-    from jaxfl.experiment.pictures.partition import draw_partition
+    from jaxfl.experiment.pictures.partition_picture import draw_partition
 
     if command.out:
         check(
@@ -46,10 +44,10 @@ def describe(command: Describe, console: Console) -> None:
         files.check_writable(command.out)
         format = command.out.suffix.removeprefix(".") or "png"
         check_name("format", format, (*PICTURE_FORMATS, "csv"))
-    request = DataOptions(**{name: getattr(command, name) for name in DATA})
+    request = part(command, DataOptions)
     check_fields(request)
     options, source = resolve_data(request)
-    model = ModelOptions(**{name: getattr(command, name) for name in MODEL})
+    model = part(command, ModelOptions)
     check_fields(model)
     model = resolve_model(model, source)
     sizes = sizes_of(model, source)

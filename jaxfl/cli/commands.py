@@ -41,12 +41,12 @@ from jaxfl.experiment.config import (
     preset,
 )
 from jaxfl.experiment.config.hints import check_fields
-from jaxfl.experiment.session.by_client import ALONE, client_answers
-from jaxfl.experiment.session.client_tables import client_sections
+from jaxfl.experiment.reading.by_client import ALONE, client_answers
+from jaxfl.experiment.reading.client_tables import client_sections
 from jaxfl.experiment.session.run import to_resume
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.files import read_arrays
-from jaxfl.experiment.store.finished import load_finished
+from jaxfl.experiment.store.finished_runs import load_finished
 from jaxfl.experiment.store.records import RunRecord, Runs
 from jaxfl.experiment.studies.compare import comparison_to_resume, run_directories
 from jaxfl.experiment.tables.formats import print_scores, print_sections
@@ -106,10 +106,10 @@ def resume(command: Resume, console: Console) -> None:
     settle(command, command.devices or config.devices, console)
     tracking = Tracking(command.track, {config.name: command.directory})
     with Follower([config], console) as follow, tracking as track:
-        options = {"devices": command.devices, "rounds": command.rounds}
         summary = experiment.resume(
             command.directory,
-            **options,
+            devices=command.devices,
+            rounds=command.rounds,
             plugin=plugins(command.plugin),
             follow=each_of(follow, track),
         )

@@ -15,11 +15,11 @@ from jaxfl.core.errors import check
 from jaxfl.data.arrays import read_npz
 from jaxfl.data.table.read import Sheet, read_sheet
 from jaxfl.data.table.windows import examples
-from jaxfl.experiment.session.by_client import client_answers
-from jaxfl.experiment.session.client_ids import id_or_name
-from jaxfl.experiment.session.client_tables import client_sections
+from jaxfl.experiment.reading.by_client import client_answers
+from jaxfl.experiment.reading.client_ids import id_or_name
+from jaxfl.experiment.reading.client_tables import client_sections
 from jaxfl.experiment.store import files
-from jaxfl.experiment.store.finished import load_finished
+from jaxfl.experiment.store.finished_runs import load_finished
 from jaxfl.experiment.store.records import Runs
 from jaxfl.experiment.studies.comparison import (
     TEXTS,

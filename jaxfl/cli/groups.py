@@ -25,12 +25,10 @@ from tyro.constructors import (
 
 from jaxfl.core.options import describe
 from jaxfl.experiment.config.hints import as_typed, hints, option
+from jaxfl.experiment.config.setting import Options
 
 # The order of the boxes; other groups follow.
-ORDER = [
-    *("DataOptions", "ModelOptions", "TrainingOptions", "RunOptions", "UploadOptions"),
-    "ClockOptions",
-]
+ORDER = [group.__name__ for group in hints(Options).values()]
 # Options of a smaller group stand in the first box, with the options of the command itself.
 SMALLEST_GROUP = 3
 # Defaults that the help leaves out.

@@ -30,7 +30,7 @@ from jaxfl.experiment.config.hints import check_fields
 from jaxfl.experiment.config.rules import metrics_of
 from jaxfl.experiment.session.interrupt import hint
 from jaxfl.experiment.store import files, locks
-from jaxfl.experiment.store.finished import load_finished
+from jaxfl.experiment.store.finished_runs import load_finished
 from jaxfl.experiment.store.read_records import read_plan
 from jaxfl.experiment.studies import sweep
 from jaxfl.experiment.studies.compare import ENDS, comparison_to_resume

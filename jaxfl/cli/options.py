@@ -8,16 +8,10 @@ import tyro
 
 from jaxfl.core.options import Range
 from jaxfl.data.table.read import Decimal
-from jaxfl.experiment.config import (
-    ClockOptions,
-    DataOptions,
-    ModelOptions,
-    RunOptions,
-    TrainingOptions,
-    UploadOptions,
-)
-from jaxfl.experiment.config.fields import MANY
-from jaxfl.experiment.session.models import Which
+from jaxfl.experiment.config.fields import MANY, DataOptions
+from jaxfl.experiment.config.setting import SettingOptions
+from jaxfl.experiment.config.training_fields import ModelOptions
+from jaxfl.experiment.reading.read_models import Which
 from jaxfl.experiment.trackers import Tracker
 
 ReportFormat = Literal["md", "latex", "csv", "json", "png", "pdf", "svg"]
@@ -25,13 +19,6 @@ TRIALS = Range(low=1, high=1_000_000)
 DEVICES = Range(low=1, high=1024)
 WORKERS = Range(low=1, high=10_000)
 SECONDS = Range(low=1, high=1_000_000)
-
-
-@dataclass(frozen=True)  # the fields of the last class come first
-class SettingOptions(
-    ClockOptions, RunOptions, UploadOptions, TrainingOptions, ModelOptions, DataOptions
-):
-    """Everything about a run but its algorithm, unchecked: `experiment.Setting` checks it."""
 
 
 @dataclass(frozen=True)

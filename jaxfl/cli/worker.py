@@ -13,7 +13,7 @@ from jaxfl.core.errors import check
 from jaxfl.experiment.config import load_configs
 from jaxfl.experiment.config.hints import check_fields
 from jaxfl.experiment.store import files
-from jaxfl.experiment.store.finished import load_finished
+from jaxfl.experiment.store.finished_runs import load_finished
 from jaxfl.experiment.store.read_records import read_plan
 from jaxfl.experiment.studies.compare import run_directories
 from jaxfl.experiment.studies.workers import work_on_search

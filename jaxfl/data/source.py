@@ -5,6 +5,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from jaxfl.data.inputs import is_tree
+
 Split = Literal["random", "stratified"]
 Shift = float | tuple[float, ...]  # of all features, or of each channel (the last axis)
 
@@ -50,6 +52,11 @@ class Source(NamedTuple):
     def predictions(self) -> int:
         """How many numbers a model predicts of an example: its outputs, for each position."""
         return self.outputs * (int(np.prod(self.y_train.shape[1:])) if self.each_position else 1)
+
+    @property
+    def several_inputs(self) -> bool:
+        """Whether the inputs are several arrays, and not one."""
+        return is_tree(self.x_train)
 
     @property
     def targets(self) -> bool:

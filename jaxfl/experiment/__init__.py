@@ -8,15 +8,16 @@ May import every room below but `kernels`. Its own rooms, each of which uses onl
 - `tables`: scores in tables
 - `pictures`: curves, graphs and partitions
 - `session`: one run
+- `reading`: a finished run, and what each client gains by several
 - `trackers`: other programs that follow a run
 - `html`: the report as one page
 - `studies`: several runs; comparisons, equal budgets, search, workers that share them
 """
 
 from jaxfl.experiment.config import Config, Setting, load_config, resolve
+from jaxfl.experiment.reading.load import FinishedRun, load
 from jaxfl.experiment.session.build import build
-from jaxfl.experiment.session.clients import gather
-from jaxfl.experiment.session.load import FinishedRun, load
+from jaxfl.experiment.session.gather import gather
 from jaxfl.experiment.session.run import execute, resume
 from jaxfl.experiment.studies.compare import compare, plan, resume_comparison
 from jaxfl.experiment.studies.workers import work

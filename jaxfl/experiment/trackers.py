@@ -1,8 +1,7 @@
 """Sends what runs measure to a tracker: TensorBoard, Weights & Biases, MLflow or Trackio.
 
-Each tracker is a class below: it opens a run, logs numbers at a round, and closes the run. Its
-library is imported only if it is asked for, and reads its own settings, such as `WANDB_MODE` or
-`MLFLOW_TRACKING_URI`.
+Each tracker is a function below, which opens a run of it. Its library is imported only if it is
+asked for, and reads its own settings, such as `WANDB_MODE` or `MLFLOW_TRACKING_URI`.
 """
 
 import dataclasses
@@ -11,8 +10,9 @@ import json
 import os
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple
 
 from flax.traverse_util import flatten_dict
 
@@ -30,116 +30,96 @@ from jaxfl.simulation.statistics import StageStatistics
 Tracker = Literal["tensorboard", "wandb", "mlflow", "trackio"]
 
 Number = float | int
+Numbers = dict[str, Number]
 
 PROJECT = "jaxfl"  # where the settings of a tracker name no project or experiment
 
 
-class Tracked(Protocol):
-    """A run of a tracker, made of a name, a directory, the options, and the first round."""
+class Tracked(NamedTuple):
+    """A run of a tracker."""
 
-    def log(self, numbers: dict[str, Number], step: int) -> None:
-        """Takes in numbers after a round."""
-        ...
-
-    def close(self, final: dict[str, Number], step: int) -> None:
-        """Takes in the numbers of the summary, none if the run was stopped, and ends the run."""
-        ...
+    # takes in the numbers after a round: (numbers, round)
+    log: Callable[[Numbers, int], None]
+    # ends the run, with the numbers of its summary, none if it was stopped: (numbers, last round)
+    close: Callable[[Numbers, int], None]
 
 
-class TensorBoard:
+def tensorboard(name: str, directory: Path, options: dict[str, Any]) -> Tracked:
     """Event files in the folder `tensorboard` of the run's directory."""
+    from tensorboardX import SummaryWriter  # pyright: ignore[reportMissingImports]
 
-    def __init__(self, name: str, directory: Path, options: dict[str, Any]):
-        from tensorboardX import SummaryWriter  # pyright: ignore[reportMissingImports]
+    writers = []
 
-        self.open = lambda step: SummaryWriter(str(directory / "tensorboard"), purge_step=step)
-        self.writer = None
-        self.options = options
+    def log(numbers: Numbers, step: int) -> None:
+        if not writers:  # the files are made when the run has its directory
+            writers.append(SummaryWriter(str(directory / "tensorboard"), purge_step=step))
+            text = f"```\n{json.dumps(options, indent=2)}\n```"
+            writers[0].add_text("config", text, step)
+        for key, value in numbers.items():
+            writers[0].add_scalar(key, value, step)
+        writers[0].flush()
 
-    def log(self, numbers: dict[str, Number], step: int) -> None:
-        """See `Tracked`. The files are made here, when the run has its directory."""
-        if self.writer is None:
-            self.writer = self.open(step)
-            self.writer.add_text("config", f"```\n{json.dumps(self.options, indent=2)}\n```", step)
-        for name, value in numbers.items():
-            self.writer.add_scalar(name, value, step)
-        self.writer.flush()
+    def close(final: Numbers, step: int) -> None:
+        if writers:
+            log(final, step)
+            writers[0].close()
 
-    def close(self, final: dict[str, Number], step: int) -> None:
-        """See `Tracked`."""
-        if self.writer is not None:
-            self.log(final, step)
-            self.writer.close()
+    return Tracked(log, close)
 
 
-class WeightsAndBiases:
-    """A run of the project `WANDB_PROJECT`."""
+def wandb(name: str, directory: Path, options: dict[str, Any]) -> Tracked:
+    """A run of the project `WANDB_PROJECT` of Weights & Biases."""
+    import wandb  # pyright: ignore[reportMissingImports]
 
-    def __init__(self, name: str, directory: Path, options: dict[str, Any]):
-        import wandb  # pyright: ignore[reportMissingImports]
+    project = os.environ.get("WANDB_PROJECT", PROJECT)
+    run = wandb.init(project=project, name=name, config=options, reinit="create_new")
 
-        project = os.environ.get("WANDB_PROJECT", PROJECT)
-        self.run = wandb.init(project=project, name=name, config=options, reinit="create_new")
+    def close(final: Numbers, step: int) -> None:
+        run.summary.update(final)
+        run.finish(exit_code=0 if final else 1)
 
-    def log(self, numbers: dict[str, Number], step: int) -> None:
-        """See `Tracked`."""
-        self.run.log(numbers, step=step)
-
-    def close(self, final: dict[str, Number], step: int) -> None:
-        """See `Tracked`."""
-        self.run.summary.update(final)
-        self.run.finish(exit_code=0 if final else 1)
+    return Tracked(lambda numbers, step: run.log(numbers, step=step), close)
 
 
-class MLflow:
+def mlflow(name: str, directory: Path, options: dict[str, Any]) -> Tracked:
     """A run of the experiment `MLFLOW_EXPERIMENT_NAME`."""
+    import mlflow  # pyright: ignore[reportMissingImports]
 
-    def __init__(self, name: str, directory: Path, options: dict[str, Any]):
-        import mlflow  # pyright: ignore[reportMissingImports]
+    experiment = mlflow.set_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT))
+    run = mlflow.MlflowClient().create_run(experiment.experiment_id, run_name=name).info.run_id
+    mlflow.log_params(options, run_id=run)
 
-        self.mlflow = mlflow
-        experiment = mlflow.set_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT))
-        run = mlflow.MlflowClient().create_run(experiment.experiment_id, run_name=name)
-        self.run_id = run.info.run_id
-        mlflow.log_params(options, run_id=self.run_id)
+    def log(numbers: Numbers, step: int) -> None:
+        mlflow.log_metrics(numbers, step=step, run_id=run)
 
-    def log(self, numbers: dict[str, Number], step: int) -> None:
-        """See `Tracked`."""
-        self.mlflow.log_metrics(numbers, step=step, run_id=self.run_id)
+    def close(final: Numbers, step: int) -> None:
+        log(final, step)
+        mlflow.MlflowClient().set_terminated(run, "FINISHED" if final else "KILLED")
 
-    def close(self, final: dict[str, Number], step: int) -> None:
-        """See `Tracked`."""
-        self.log(final, step)
-        status = "FINISHED" if final else "KILLED"
-        self.mlflow.MlflowClient().set_terminated(self.run_id, status)
+    return Tracked(log, close)
 
 
-class Trackio:
+def trackio(name: str, directory: Path, options: dict[str, Any]) -> Tracked:
     """A run of the project `TRACKIO_PROJECT`."""
+    import trackio  # pyright: ignore[reportMissingImports]
 
-    def __init__(self, name: str, directory: Path, options: dict[str, Any]):
-        import trackio  # pyright: ignore[reportMissingImports]
+    project = os.environ.get("TRACKIO_PROJECT", PROJECT)
+    run = trackio.init(project=project, name=name, config=options, embed=False)
 
-        project = os.environ.get("TRACKIO_PROJECT", PROJECT)
-        self.run = trackio.init(project=project, name=name, config=options, embed=False)
-
-    def log(self, numbers: dict[str, Number], step: int) -> None:
-        """See `Tracked`."""
-        self.run.log(numbers, step=step)
-
-    def close(self, final: dict[str, Number], step: int) -> None:
-        """See `Tracked`."""
+    def close(final: Numbers, step: int) -> None:
         if final:
-            self.log(final, step)
-        self.run.finish()
+            run.log(final, step=step)
+        run.finish()
+
+    return Tracked(lambda numbers, step: run.log(numbers, step=step), close)
 
 
-# The class of each tracker and the library that it needs.
-TRACKERS: dict[Tracker, tuple[type, str]] = {
-    "tensorboard": (TensorBoard, "tensorboardX"),
-    "wandb": (WeightsAndBiases, "wandb"),
-    "mlflow": (MLflow, "mlflow"),
-    "trackio": (Trackio, "trackio"),
+# The function of each tracker, which opens a run of a name, and the library that it needs.
+TRACKERS: dict[Tracker, tuple[Callable[[str, Path, dict[str, Any]], Tracked], str]] = {
+    "tensorboard": (tensorboard, "tensorboardX"),
+    "wandb": (wandb, "wandb"),
+    "mlflow": (mlflow, "mlflow"),
+    "trackio": (trackio, "trackio"),
 }
 
 
@@ -273,7 +253,7 @@ def shown_name(metric: str) -> str:
     return name if entry is None or entry.better == "higher" else f"negative_{name}"
 
 
-def numbers_of(line: LineOfRun) -> dict[str, Number]:
+def numbers_of(line: LineOfRun) -> Numbers:
     """The numbers of a line of metrics.jsonl under the names that a tracker shows.
 
     Args:
@@ -298,7 +278,7 @@ def numbers_of(line: LineOfRun) -> dict[str, Number]:
     return {name: value for name, value in numbers.items() if value is not None}
 
 
-def final_numbers(summary: Summary) -> dict[str, Number]:
+def final_numbers(summary: Summary) -> Numbers:
     """The numbers of a summary.json under the names that a tracker shows."""
     measure = shown_name(summary["measure"])
     numbers = _scores("final", summary["final"], measure)

@@ -9,7 +9,8 @@ from jaxfl.algorithms import ALGORITHMS
 from jaxfl.cli import NAMES, main
 from jaxfl.cli.completion import completion
 from jaxfl.data import PARTITIONS
-from jaxfl.experiment.config import PRESETS, RunOptions
+from jaxfl.experiment.config import PRESETS
+from jaxfl.experiment.config.fields import ScoreOptions
 from jaxfl.models import MODELS
 
 
@@ -54,7 +55,7 @@ def test_the_first_word_is_a_command(script):
         (["run", "fedavg", "--preset", ""], PRESETS),
         (["sweep", "--model", ""], MODELS),
         (["run", "fedavg", "--partition", ""], PARTITIONS),
-        (["run", "--eval-on", ""], typing.get_args(typing.get_type_hints(RunOptions)["eval_on"])),
+        (["run", "--eval-on", ""], typing.get_args(typing.get_type_hints(ScoreOptions)["eval_on"])),
         (["run", "fedavg", "--chunk", ""], ["auto", "all"]),
         (["report", "x", "--format", "md", "p"], ["png", "pdf"]),
         (["run", "--test", ""], ["reweighted", "own", "global"]),

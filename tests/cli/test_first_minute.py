@@ -18,7 +18,7 @@ from jaxfl.core.errors import RunWarning
 from jaxfl.experiment import Config
 from jaxfl.experiment.config import preset
 from jaxfl.experiment.session.interrupt import answer, interruptible
-from jaxfl.experiment.session.program import wait_for
+from jaxfl.experiment.session.run_program import wait_for
 
 
 class NeverReady:

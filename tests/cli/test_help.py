@@ -7,14 +7,9 @@ import pytest
 
 from jaxfl.cli import NAMES, main, parse
 from jaxfl.cli.options import Compare, Run
-from jaxfl.experiment.config.fields import (
-    ClockOptions,
-    DataOptions,
-    RunOptions,
-    UploadOptions,
-)
+from jaxfl.experiment.config.hints import hints
 from jaxfl.experiment.config.presets import PRESETS
-from jaxfl.experiment.config.training_fields import ModelOptions, TrainingOptions
+from jaxfl.experiment.config.setting import Options
 
 
 def help_of(command, capsys):
@@ -34,12 +29,8 @@ def boxes(shown):
 def test_the_help_shows_each_group_of_options_in_a_box_of_its_own(command, capsys):
     shown = boxes(help_of(command, capsys))
     groups = {
-        "data options": DataOptions,
-        "model options": ModelOptions,
-        "training options": TrainingOptions,
-        "run options": RunOptions,
-        "upload options": UploadOptions,
-        "clock options": ClockOptions,
+        f"{group.__name__.removesuffix('Options').lower()} options": group
+        for group in hints(Options).values()
     }
     others = ("positional arguments", "process options", "launch options")
     assert [title for title in shown if title not in others] == ["options", *groups]

@@ -10,7 +10,7 @@ import jaxfl
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.cli import main
 from jaxfl.core.errors import InputError
-from jaxfl.experiment.config.text import config_from
+from jaxfl.experiment.config.json_text import config_from
 from jaxfl.experiment.studies.sweep import resume_search
 from jaxfl.kernels.similarity import MEASURES
 from jaxfl.models import MODELS

@@ -15,7 +15,7 @@ from jaxfl.cli import main
 from jaxfl.core.errors import InputError
 from jaxfl.experiment.config import load_config
 from jaxfl.experiment.pictures.curves import draw_comparison
-from jaxfl.experiment.store.finished import load_finished
+from jaxfl.experiment.store.finished_runs import load_finished
 from jaxfl.experiment.studies.comparison import text_of
 from jaxfl.experiment.tables.differences import difference, difference_cells, paired
 from jaxfl.experiment.tables.formats import comma_separated, csv_text, latex, markdown, tex

@@ -13,8 +13,8 @@ from jaxfl.core import order, tree
 from jaxfl.core.ragged import Ragged, padded, ragged, stack
 from jaxfl.data import federate, from_arrays, load
 from jaxfl.experiment.config import Setting, resolve
-from jaxfl.experiment.session.clients import gather
-from jaxfl.experiment.store.manifest import digest_arrays
+from jaxfl.experiment.session.gather import gather
+from jaxfl.experiment.store.digests import digest_arrays
 from jaxfl.simulation import mesh
 
 VALUES = np.arange(24.0, dtype=np.float32).reshape(8, 3)

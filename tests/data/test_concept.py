@@ -22,8 +22,9 @@ from jaxfl.data import (
 from jaxfl.data.concept import feature_noise, rotation, swapped_labels
 from jaxfl.experiment.config import Config, Setting, resolve
 from jaxfl.experiment.session.build import build
-from jaxfl.experiment.session.clients import gather, true_groups
-from jaxfl.experiment.session.program import compile_run, records
+from jaxfl.experiment.session.gather import gather, true_groups
+from jaxfl.experiment.session.make_program import compile_run
+from jaxfl.experiment.session.run_program import records
 
 SOURCE = load("digits")
 CLIENTS = 8

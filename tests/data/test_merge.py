@@ -5,8 +5,9 @@ import pytest
 
 from jaxfl.core.errors import InputError
 from jaxfl.data import from_arrays, load, merge_test_set
-from jaxfl.experiment.config import DataOptions, Setting, resolve, resolve_data
-from jaxfl.experiment.session.clients import gather
+from jaxfl.experiment.config import Setting, resolve, resolve_data
+from jaxfl.experiment.config.fields import DataOptions
+from jaxfl.experiment.session.gather import gather
 
 SOURCE = load("digits")
 

@@ -8,7 +8,7 @@ from jaxfl.core.errors import InputError
 from jaxfl.data import from_arrays, superclasses
 from jaxfl.data.superclasses import SUPERCLASSES
 from jaxfl.experiment.config import Setting, resolve
-from jaxfl.experiment.session.clients import assign, true_groups
+from jaxfl.experiment.session.gather import assign, true_groups
 
 # The coarse label of each fine label, from 0 on, as the published files hold them.
 PUBLISHED = """

@@ -18,8 +18,8 @@ from jaxfl.data import federate, load, pathological
 from jaxfl.experiment import Config, execute, resume
 from jaxfl.experiment.config import resolve
 from jaxfl.experiment.session.build import build
-from jaxfl.experiment.session.clients import gather
-from jaxfl.experiment.session.program import compile_run
+from jaxfl.experiment.session.gather import gather
+from jaxfl.experiment.session.make_program import compile_run
 from jaxfl.simulation import mesh
 
 

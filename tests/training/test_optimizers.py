@@ -115,12 +115,12 @@ def test_the_options_of_a_run_make_its_optimiser():
         return float(optimizer.update(gradient, optimizer.init(gradient), jnp.float32(0.0))[0])
 
     options = {"schedule": "step", "decay": 0.25, "decay_every": 2}
-    of_round = make_optimizer(Setting(lr=0.5, optimizer="adam", **options))
+    of_round = make_optimizer(Setting(lr=0.5, optimizer="adam", **options), 20)
     changes = [change(of_round(number)) for number in range(4)]
     assert changes == pytest.approx([-0.5, -0.5, -0.125, -0.125], rel=1e-4)
-    cosine = make_optimizer(Setting(lr=0.5, schedule="cosine", rounds=10))
+    cosine = make_optimizer(Setting(lr=0.5, schedule="cosine"), 10)
     assert change(cosine(5)) == pytest.approx(-0.25)
-    constant = make_optimizer(Setting(lr=0.5))
+    constant = make_optimizer(Setting(lr=0.5), 20)
     assert change(constant) == -0.5
 
 

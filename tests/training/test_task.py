@@ -20,6 +20,7 @@ from jaxfl.core.errors import InputError
 from jaxfl.core.types import Cohort, Dataset
 from jaxfl.data import load
 from jaxfl.experiment import Setting
+from jaxfl.experiment.config import by_subject
 from jaxfl.experiment.session.make_task import make_task
 from jaxfl.models import linear, mlp
 from jaxfl.training.deployed import deployed_losses
@@ -213,7 +214,9 @@ def test_models_see_pixels_as_the_option_says(white):
     seen = {}
     for pixels in ("channels", "unit", "centred"):
         setting = Setting(model="linear", pixels=pixels, local_steps=1)
-        task = make_task(setting, source._replace(x_train=np.zeros((1, 1, 1, 1), np.uint8)))
+        task = make_task(
+            by_subject(setting), source._replace(x_train=np.zeros((1, 1, 1, 1), np.uint8))
+        )
         ones = jax.tree.map(jnp.ones_like, task.problem.init(jax.random.key(0)))
         seen[pixels] = (task.problem.apply(ones, x)[:, 0] - 1).tolist()
     assert seen == {"channels": [0, 1], "unit": [0, 1], "centred": [-1, 1]}

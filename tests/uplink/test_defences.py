@@ -17,7 +17,7 @@ from jaxfl.core.facts import facts_of
 from jaxfl.core.types import Cohort
 from jaxfl.experiment import Setting, build, gather, load_config, resolve
 from jaxfl.experiment.config import Config
-from jaxfl.experiment.config.text import to_json
+from jaxfl.experiment.config.json_text import to_json
 from jaxfl.experiment.privacy.audit import audit
 from jaxfl.kernels.robust import foolsgold
 from jaxfl.training.acceptance import accept_validated

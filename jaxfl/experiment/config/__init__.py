@@ -1,22 +1,7 @@
 """What is run: options in groups, what they may be, and defaults that depend on the data."""
 
 from jaxfl.experiment.config.changes import differences
-from jaxfl.experiment.config.fields import (
-    ClockOptions,
-    DataOptions,
-    RunOptions,
-    UploadOptions,
-)
-from jaxfl.experiment.config.presets import PRESETS, Preset, preset
-from jaxfl.experiment.config.resolve import (
-    Resolved,
-    devices_of,
-    resolve,
-    resolve_data,
-    resolve_model,
-)
-from jaxfl.experiment.config.setting import Config, Setting
-from jaxfl.experiment.config.text import (
+from jaxfl.experiment.config.json_text import (
     hyper_by_algorithm,
     load_config,
     load_configs,
@@ -27,20 +12,24 @@ from jaxfl.experiment.config.text import (
     parse_value,
     to_json,
 )
-from jaxfl.experiment.config.training_fields import ModelOptions, TrainingOptions
+from jaxfl.experiment.config.presets import PRESETS, Preset, preset
+from jaxfl.experiment.config.resolve import (
+    Resolved,
+    devices_of,
+    resolve,
+    resolve_data,
+    resolve_model,
+)
+from jaxfl.experiment.config.setting import Config, Options, Setting, by_subject
 
 __all__ = [
     "PRESETS",
-    "ClockOptions",
     "Config",
-    "DataOptions",
-    "ModelOptions",
+    "Options",
     "Preset",
     "Resolved",
-    "RunOptions",
     "Setting",
-    "TrainingOptions",
-    "UploadOptions",
+    "by_subject",
     "devices_of",
     "differences",
     "hyper_by_algorithm",

@@ -204,8 +204,8 @@ class UploadOptions:
 
 
 @dataclass(frozen=True)
-class RunOptions:
-    """The rounds, what is evaluated and kept of them, and the devices."""
+class ParticipationOptions:
+    """Who takes part in a round, and how much of its work arrives."""
 
     participation: Annotated[
         float, EVERY_CLIENT, Heading("{percent:g} % in each round", "clients")
@@ -236,11 +236,45 @@ class RunOptions:
     place of --stragglers: numbers [clients] in (0, 1]"""
     drop: Annotated[float, BELOW_ONE, Heading("{percent:g} % of the uploads lost", "clients")] = 0.0
     """probability that what a client uploads in a round is lost after its training"""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The rounds and the seeds, and what computes them."""
+
     rounds: Annotated[int, MANY, RESUMABLE, Heading("{} round(s)", "rounds", always=True)] = 20
     """communication rounds"""
     top_edges: Annotated[int | None, MANY] = None
     """other clients whose models a client mixes with its own, those of the largest weights in its
     row; all if not given; for methods with a graph, see docs/methods.md"""
+    store: Annotated[
+        str | None,
+        PATH,
+        NO_SCORE,
+        Needs(seeds=1, why="as it runs one seed after the other"),
+        Needs(folds=1, why="as it runs one split"),
+        Needs(keep_models=False, why="as models.npz would hold the models of all clients"),
+    ] = None
+    """directory of the clients' data, made from the data set if it is new: the data and the states
+    of the clients then lie on disk, and a round reads its cohort only"""
+    fail_on_divergence: Annotated[bool, NO_SCORE, RESUMABLE] = False
+    """stop when a client's update is not finite, instead of leaving it out of the round"""
+    seeds: Annotated[int, MANY, OF_CLIENTS, Heading("{} seeds", "seeds")] = 1
+    """how many seeds to run side by side: seed, seed + 1, ..."""
+    chunk: Annotated[Annotated[int, MANY] | Literal["auto", "all"], NO_SCORE, RESUMABLE] = "auto"
+    """clients computed side by side, the same result: a number, all, or auto (on CPU one, but for
+    models of at most 20,000 parameters without convolutions; else all)"""
+    devices: Annotated[
+        Annotated[int, Range(low=1, high=1024)] | Literal["auto"], NO_SCORE, RESUMABLE
+    ] = "auto"
+    """devices of each process that share the clients; auto: all, at most one a client; of a CPU,
+    one a core"""
+
+
+@dataclass(frozen=True)
+class ScoreOptions:
+    """Which models are scored, when and by what, and how that may end the run."""
+
     eval_every: Annotated[int, MANY] = 1
     """rounds between two evaluations; the last round is always evaluated"""
     stop_after: Annotated[
@@ -271,16 +305,16 @@ class RunOptions:
     """models after local training that are scored beside the deployed ones: fine_tuned (the
     deployed models after further training), trained (those of the round, before the server
     answered), or none (quicker)"""
-    store: Annotated[
-        str | None,
-        PATH,
-        NO_SCORE,
-        Needs(seeds=1, why="as it runs one seed after the other"),
-        Needs(folds=1, why="as it runs one split"),
-        Needs(keep_models=False, why="as models.npz would hold the models of all clients"),
-    ] = None
-    """directory of the clients' data, made from the data set if it is new: the data and the states
-    of the clients then lie on disk, and a round reads its cohort only"""
+    target: Annotated[float | None, POSITIVE] = None
+    """mean score of which the summary says when it is first reached: an accuracy in (0, 1], an
+    RMSE, or a value of the first --metric; in rounds, and in virtual time with --speeds or
+    --durations"""
+
+
+@dataclass(frozen=True)
+class KeepingOptions:
+    """What is kept of a run beside its scores."""
+
     checkpoint_every: Annotated[int | None, MANY, NO_SCORE] = None
     """rounds between two checkpoints, from which `jaxfl resume DIR` goes on; none if not given, but
     on Ctrl-C"""
@@ -297,6 +331,12 @@ class RunOptions:
     )
     """rounds whose mixing weights graph.npz keeps: all, the last one, every so many (a number), or
     auto: all up to 2 GiB, else every second, fourth, eighth, ...; the last one is always kept"""
+
+
+@dataclass(frozen=True)
+class PictureOptions:
+    """The pictures of a run."""
+
     format: Annotated[
         tuple[str, ...], NO_SCORE, RESUMABLE, Names("picture format", (*PICTURE_FORMATS, "gif"))
     ] = ("png",)
@@ -306,23 +346,11 @@ class RunOptions:
     panels: Annotated[bool, NO_SCORE, RESUMABLE] = False
     """also write each panel of a picture as a file of its own, without a title, such as
     graph-matrix.png"""
-    fail_on_divergence: Annotated[bool, NO_SCORE, RESUMABLE] = False
-    """stop when a client's update is not finite, instead of leaving it out of the round"""
-    seeds: Annotated[int, MANY, OF_CLIENTS, Heading("{} seeds", "seeds")] = 1
-    """how many seeds to run side by side: seed, seed + 1, ..."""
-    chunk: Annotated[Annotated[int, MANY] | Literal["auto", "all"], NO_SCORE, RESUMABLE] = "auto"
-    """clients computed side by side, the same result: a number, all, or auto (on CPU one, but for
-    models of at most 20,000 parameters without convolutions; else all)"""
-    devices: Annotated[
-        Annotated[int, Range(low=1, high=1024)] | Literal["auto"], NO_SCORE, RESUMABLE
-    ] = "auto"
-    """devices of each process that share the clients; auto: all, at most one a client; of a CPU,
-    one a core"""
 
 
 @dataclass(frozen=True)
 class ClockOptions:
-    """A virtual clock of clients that differ in speed, and when a target is reached."""
+    """A virtual clock of clients that differ in speed."""
 
     speeds: Annotated[
         float | None, SPREAD, Excludes("durations"), Heading("speeds {:g}", "clients")
@@ -340,17 +368,3 @@ class ClockOptions:
     ] = "synchronous"
     """when a round ends: with the slowest client of a drawn cohort, or (asynchronous) as soon as
     --participation of all clients have arrived, while the others go on training"""
-    target: Annotated[float | None, POSITIVE] = None
-    """mean score of which the summary says when it is first reached: an accuracy in (0, 1], an
-    RMSE, or a value of the first --metric; in rounds, and in virtual time with --speeds or
-    --durations"""
-
-
-def seed_of_data(options: DataOptions, place: int = 0) -> int:
-    """The seed that draws who holds which examples.
-
-    Args:
-      options: of the data.
-      place: of the seed among the seeds of a run, from 0.
-    """
-    return options.seed + place if options.data_seed is None else options.data_seed

@@ -49,6 +49,16 @@ def notes_of(group: type) -> dict[str, tuple[Any, ...]]:
     return {name: getattr(hint, "__metadata__", ()) for name, hint in hints(group).items()}
 
 
+def part(options: Any, group: type[T]) -> T:
+    """The options of one group, of a dataclass that has more.
+
+    Example:
+      >>> part(Config(batch_size=8), TrainingOptions).batch_size
+      8
+    """
+    return group(**{name: getattr(options, name) for name in hints(group)})
+
+
 def marked(group: type, mark: Mark) -> set[str]:
     """The fields of a group that bear a mark.
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 import jax
@@ -11,10 +12,9 @@ from jaxfl.data import Source, load, merge_test_set, natural
 from jaxfl.data.inputs import is_tree
 from jaxfl.experiment.config import rules
 from jaxfl.experiment.config.effects import check_effects
-from jaxfl.experiment.config.fields import DataOptions
-from jaxfl.experiment.config.hints import value_of
+from jaxfl.experiment.config.fields import DataOptions, ParticipationOptions, RunOptions
 from jaxfl.experiment.config.paths import with_absolute_paths
-from jaxfl.experiment.config.setting import Setting
+from jaxfl.experiment.config.setting import Options, Setting, by_subject
 from jaxfl.experiment.config.training_fields import ModelOptions
 from jaxfl.simulation import participation
 from jaxfl.simulation.metrics import default_metric
@@ -30,11 +30,16 @@ class Resolved(Generic[S]):
 
     Only the number of devices may be "auto", see `devices_of`.
 
-    Its `config` is what the rest of the program reads, and what `config.json` says.
+    Its `config` is what `config.json` says.
     """
 
     config: S
     source: Source
+
+    @cached_property
+    def options(self) -> Options:
+        """The options by what they are about."""
+        return by_subject(self.config)
 
     def replace(self, **changes: Any) -> "Resolved[S]":
         """The same with other options, which are independent of the data set."""
@@ -56,20 +61,23 @@ def resolve(setting: S, source: Source | None = None) -> Resolved[S]:
       >>> config.dataset, config.partition, config.clients, config.model, config.local_steps
       ('digits', 'pathological', 10, 'mlp', 200)
     """
-    source = _source(setting, source)
+    options = by_subject(setting)
+    source = _source(options.data, source)
+    rules.check_arrays(options.model, source)
     steps = LOCAL_STEPS if setting.local_epochs is None else None
-    rules.check_arrays(setting, source)
-    defaults = data_defaults(setting, source) | _training_defaults(source) | {"local_steps": steps}
-    setting = _fill(setting, defaults)
+    augment = "crop_flip" if source.mirrors and not source.each_position else "none"
+    defaults = {"model": _model(source), "augment": augment, "local_steps": steps}
+    setting = _fill(setting, data_defaults(options.data, source) | defaults)
     if source.each_position and not setting.metric:
         # The score of the problem is a mean over examples, and this one over positions.
         setting = dataclasses.replace(setting, metric=(default_metric(source.classes),))
-    rules.check_data(setting, source)
-    rules.check_model(setting, source)
-    rules.check_training(setting, source)
-    rules.check_attack(setting, setting.dataset, source)
-    rules.check_metrics(setting, source)
-    rules.check_target(setting, rules.metrics_of(setting, source.classes)[0])
+    options = by_subject(setting)
+    rules.check_data(options.data, source)
+    rules.check_model(options.model, source)
+    rules.check_training(options.training, source)
+    rules.check_attack(options.upload, setting.dataset, source)
+    rules.check_metrics(options.scores, source)
+    rules.check_target(options.scores, source.classes)
     check_effects(setting)
     # config.json names files and folders for a reader elsewhere.
     return Resolved(with_absolute_paths(setting), source)
@@ -116,7 +124,7 @@ def _source(options: DataOptions, source: Source | None = None) -> Source:
     """
     data = source or load(options.dataset, options.data_dir)
     check(
-        not is_tree(data.x_train)
+        not data.several_inputs
         or (isinstance(data.x_train, dict) and not any(map(is_tree, data.x_train.values()))),
         f"the inputs of {options.dataset} are arrays within others, which runs do not take: give a "
         "dict of arrays",
@@ -151,13 +159,8 @@ def data_defaults(options: DataOptions, source: Source) -> dict[str, Any]:
     return {"partition": partition, "test": test, "clients": clients, "split": split}
 
 
-def _training_defaults(source: Source) -> dict[str, Any]:
-    mirrored = source.mirrors and not source.each_position
-    return {"model": _model(source), "augment": "crop_flip" if mirrored else "none"}
-
-
 def _model(source: Source) -> str | None:
-    if is_tree(source.x_train):
+    if source.several_inputs:
         return None
     if source.vocabulary:
         of_texts = "transformer" if source.each_position else "textcnn"
@@ -170,20 +173,19 @@ def _model(source: Source) -> str | None:
     return "mlp" if source.classes else "linear"
 
 
-def devices_of(setting: Setting) -> int:
+def devices_of(run: RunOptions, options: ParticipationOptions, clients: int) -> int:
     """How many devices each process uses here; the config says "auto", so that it can move."""
-    if setting.devices != "auto":
-        return setting.devices
-    clients = value_of(setting.clients)
-    seen = clients - rules.count_unseen(setting, clients)
-    sample = participation.uniform(seen, setting.participation)
+    if run.devices != "auto":
+        return run.devices
+    seen = clients - rules.count_unseen(options, clients)
+    sample = participation.uniform(seen, options.participation)
     cohort = jax.eval_shape(sample, jax.eval_shape(jax.random.key, 0), 0).size
     return min(jax.local_device_count(), -(-cohort // jax.process_count()))
 
 
-Options = TypeVar("Options", DataOptions, ModelOptions, Setting)
+Group = TypeVar("Group", DataOptions, ModelOptions, Setting)
 
 
-def _fill(options: Options, defaults: dict[str, Any]) -> Options:
+def _fill(options: Group, defaults: dict[str, Any]) -> Group:
     open_ones = {name: value for name, value in defaults.items() if getattr(options, name) is None}
     return dataclasses.replace(options, **open_ones)

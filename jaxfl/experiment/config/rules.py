@@ -14,12 +14,11 @@ from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import check, check_name
 from jaxfl.core.options import COUNT_OR_ZERO, options_of, takes_fractions, takes_numbers
 from jaxfl.data import Source
-from jaxfl.data.inputs import is_tree
 from jaxfl.data.source import many_labels
 from jaxfl.experiment.config.fields import (
-    ClockOptions,
     DataOptions,
-    RunOptions,
+    ParticipationOptions,
+    ScoreOptions,
     UploadOptions,
 )
 from jaxfl.experiment.config.hints import as_typed, check_field, value_of
@@ -76,7 +75,7 @@ def check_benign(upload: UploadOptions, clients: int | None) -> None:
     )
 
 
-def count_unseen(options: RunOptions, clients: int) -> int:
+def count_unseen(options: ParticipationOptions, clients: int) -> int:
     """How many clients take part in no round: at least one if there are to be any."""
     return max(1, round(options.unseen * clients)) if options.unseen else 0
 
@@ -167,7 +166,7 @@ def check_data(data: DataOptions, source: Source) -> None:
 
 def check_arrays(options: ModelOptions, source: Source) -> None:
     """Raises an `InputError` if a model of the library is to take inputs of several arrays."""
-    if not is_tree(source.x_train):
+    if not source.several_inputs:
         return
     module = "" if options.model is None else getattr(MODELS[options.model], "__module__", "")
     check(
@@ -178,10 +177,17 @@ def check_arrays(options: ModelOptions, source: Source) -> None:
 
 
 def check_model(options: ModelOptions, source: Source) -> None:
-    """Raises an `InputError` if the model takes names in place of numbers, or numbers for names."""
-    if is_tree(source.x_train):
+    """Raises an `InputError` if the model takes names in place of numbers, or numbers for names.
+
+    A model that embeds names, of words or of users and items, takes a vocabulary. One that does
+    both has the vocabulary None by default.
+    """
+    if source.several_inputs:
         return
-    taken = kinds_of_input(value_of(options.model))
+    parameters = inspect.signature(MODELS[value_of(options.model)]).parameters
+    taken = [NUMBERS]
+    if "vocabulary" in parameters:
+        taken = [NAMES, NUMBERS] if parameters["vocabulary"].default is None else [NAMES]
     check(
         (NAMES if source.vocabulary else NUMBERS) in taken,
         f"model {options.model} takes {' or '.join(taken)}, the data hold "
@@ -218,7 +224,7 @@ def check_training(training: TrainingOptions, source: Source) -> None:
         "--example-clip bounds what each example does, and the examples of these data have "
         "weights, which would change that: leave it out, or make the data without weights",
     )
-    if is_tree(source.x_train):
+    if source.several_inputs:
         check(
             training.augment == "none" and training.pixels == "channels",
             "--augment and --pixels are of one array of images, and the inputs of the data are "
@@ -250,18 +256,7 @@ def check_attack(upload: UploadOptions, dataset: str, source: Source) -> None:
     )
 
 
-def kinds_of_input(model: str) -> tuple[str, ...]:
-    """NAMES if a model embeds names, of words or of users and items, NUMBERS if it does not.
-
-    A model that does both has the vocabulary None by default.
-    """
-    parameter = inspect.signature(MODELS[model]).parameters.get("vocabulary")
-    if parameter is None:
-        return (NUMBERS,)
-    return (NAMES, NUMBERS) if parameter.default is None else (NAMES,)
-
-
-def metrics_of(options: RunOptions, classes: int) -> tuple[str, ...]:
+def metrics_of(options: ScoreOptions, classes: int) -> tuple[str, ...]:
     """The metrics by which models are scored: those that are named, or that of the data.
 
     Args:
@@ -271,7 +266,7 @@ def metrics_of(options: RunOptions, classes: int) -> tuple[str, ...]:
     return options.metric or (default_metric(classes),)
 
 
-def check_metrics(options: RunOptions, source: Source) -> None:
+def check_metrics(options: ScoreOptions, source: Source) -> None:
     """Raises an `InputError` if a metric is named twice, takes other targets or has no such class.
 
     Args:
@@ -318,14 +313,14 @@ def _check_classes(names: Sequence[str], source: Source) -> None:
         )
 
 
-def check_target(options: ClockOptions, metric: str) -> None:
-    """Raises an `InputError` if the target is no value of the metric.
+def check_target(options: ScoreOptions, classes: int) -> None:
+    """Raises an `InputError` if the target is no value of the first metric.
 
     Args:
-      options: with the target.
-      metric: the first one of the run.
+      options: with both.
+      classes: of the data; 0 for numbers as targets.
     """
-    one = metric_of(metric)
+    one = metric_of(metrics_of(options, classes)[0])
     if options.target is None or one.highest is None:
         return
     check(

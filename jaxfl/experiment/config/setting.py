@@ -2,7 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.options import Names
@@ -11,16 +11,36 @@ from jaxfl.experiment.config.effects import check_together
 from jaxfl.experiment.config.fields import (
     ClockOptions,
     DataOptions,
+    KeepingOptions,
+    ParticipationOptions,
+    PictureOptions,
     RunOptions,
+    ScoreOptions,
     UploadOptions,
 )
-from jaxfl.experiment.config.hints import check_fields
+from jaxfl.experiment.config.hints import check_fields, hints, part
 from jaxfl.experiment.config.notes import INPUT, NO_SCORE, PATH, RESUMABLE
 from jaxfl.experiment.config.training_fields import ModelOptions, TrainingOptions
 
 
 @dataclass(frozen=True)  # the fields of the last class come first
-class Setting(ClockOptions, RunOptions, UploadOptions, TrainingOptions, ModelOptions, DataOptions):
+class SettingOptions(
+    ClockOptions,
+    PictureOptions,
+    KeepingOptions,
+    ScoreOptions,
+    RunOptions,
+    ParticipationOptions,
+    UploadOptions,
+    TrainingOptions,
+    ModelOptions,
+    DataOptions,
+):
+    """Everything about a run but its algorithm, unchecked."""
+
+
+@dataclass(frozen=True)
+class Setting(SettingOptions):
     """Everything about a run but its algorithm.
 
     Raises:
@@ -87,3 +107,28 @@ class ForeignConfig(Config):
     def __post_init__(self):
         rules.check_label(self.label)
         rules.check_foreign(self.algorithm, self.hyper)
+
+
+class Options(NamedTuple):
+    """The options of a run by what they are about: a function takes those that it uses."""
+
+    data: DataOptions
+    model: ModelOptions
+    training: TrainingOptions
+    run: RunOptions
+    participation: ParticipationOptions
+    upload: UploadOptions
+    scores: ScoreOptions
+    keeping: KeepingOptions
+    pictures: PictureOptions
+    clock: ClockOptions
+
+
+def by_subject(setting: Setting) -> Options:
+    """The options of a setting, taken apart.
+
+    Example:
+      >>> by_subject(Config(rounds=5)).run.rounds
+      5
+    """
+    return Options(*(part(setting, group) for group in hints(Options).values()))

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from html import escape
 
 from jaxfl.experiment.html import document
-from jaxfl.experiment.html.clients import ROWS
-from jaxfl.experiment.session.by_client import Answers
-from jaxfl.experiment.session.client_tables import meaning_of_answer, method_cells, notes_of
-from jaxfl.experiment.session.client_tables import sentences as sentences_of
+from jaxfl.experiment.html.client_parts import ROWS
+from jaxfl.experiment.reading.by_client import Answers
+from jaxfl.experiment.reading.client_tables import meaning_of_answer, method_cells, notes_of
+from jaxfl.experiment.reading.client_tables import sentences as sentences_of
 from jaxfl.experiment.tables.tables import caption
 
 
@@ -15,7 +15,7 @@ def answer_parts(answers: Sequence[Answers]) -> list[document.Part]:
     """The part with a table for each client; none without answers.
 
     Args:
-      answers: of `session.by_client.client_answers`, one for each group of runs.
+      answers: of `reading.by_client.client_answers`, one for each group of runs.
     """
     if not answers:
         return []

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxfl.experiment.html.curves import (
+from jaxfl.experiment.html.curve_views import (
     View,
     distinct,
     listed,
@@ -14,10 +14,10 @@ from jaxfl.experiment.html.curves import (
     plain,
     styles_of,
 )
-from jaxfl.experiment.pictures.clients import Clients
+from jaxfl.experiment.pictures.client_colours import Clients
 from jaxfl.experiment.pictures.drawing import MALICIOUS, MANY
 from jaxfl.experiment.pictures.graphs import OUTLINED, Graph, blocks, weights_as_drawn
-from jaxfl.experiment.pictures.neighbours import bin_edges, mean_counts
+from jaxfl.experiment.pictures.neighbour_means import bin_edges, mean_counts
 from jaxfl.experiment.store.records import Runs
 from jaxfl.simulation.metrics import metric_of
 

@@ -13,11 +13,11 @@ from jaxfl.experiment.config import Config, load_config, to_json
 from jaxfl.experiment.config.changes import changed_options
 from jaxfl.experiment.html import document
 from jaxfl.experiment.html.answers import answer_parts
-from jaxfl.experiment.html.clients import client_parts
+from jaxfl.experiment.html.client_parts import client_parts
 from jaxfl.experiment.pictures.drawing import line_styles
-from jaxfl.experiment.session.by_client import Answers
+from jaxfl.experiment.reading.by_client import Answers
 from jaxfl.experiment.store import files
-from jaxfl.experiment.store.finished import load_finished
+from jaxfl.experiment.store.finished_runs import load_finished
 from jaxfl.experiment.store.read_records import read_search
 from jaxfl.experiment.store.records import Runs, TrialEntry
 from jaxfl.experiment.tables.grouping import Group, comparable_groups, heading
@@ -85,7 +85,7 @@ def write_page(
       against: as in `tables.sections.sections`.
       columns: as in `tables.sections.sections`.
       names: as in `tables.sections.sections`.
-      answers: of `session.by_client.client_answers`, if the page shall have them.
+      answers: of `reading.by_client.client_answers`, if the page shall have them.
       client: the only one in the answers, as the command line has it.
 
     Raises:
@@ -125,7 +125,7 @@ def _runs(
     runs: Runs, tables: Sequence[Section], highlight: Collection[str], names: Mapping[str, str]
 ) -> tuple[str, str, list[document.Part]]:
     """The title, the setting and the parts of a page of runs."""
-    from jaxfl.experiment.html.curves import curve_views
+    from jaxfl.experiment.html.curve_views import curve_views
 
     score = called(metric_of(measure_of(runs)).title, titles_called(names, runs))
     highlight = {*highlight, *(called(name, names) for name in highlight)}
@@ -247,7 +247,7 @@ def _repeat(runs: Runs, again: list[str]) -> document.Part:
 
 def _search(directory: Path) -> tuple[str, str, list[document.Part]]:
     """The title, the setting and the parts of the page of a search."""
-    from jaxfl.experiment.html.curves import search_views
+    from jaxfl.experiment.html.curve_views import search_views
 
     search = read_search(directory / "sweep.json")
     trials = search["trials"]

@@ -133,7 +133,7 @@ def draw_comparison(
     the others are grey.
 
     Args:
-      runs: of `store.finished.load_finished`.
+      runs: of `store.finished_runs.load_finished`.
       highlight: labels or methods that are in colour among many.
       names: what runs and metrics are called, of `tables.wording.parse_names`.
       title: whether the setting of the runs stands above; where there are several settings, what

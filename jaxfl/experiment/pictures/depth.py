@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxfl.experiment.pictures.clients import Clients
+from jaxfl.experiment.pictures.client_colours import Clients
 from jaxfl.experiment.pictures.drawing import literal, shorten
 from jaxfl.experiment.pictures.graphs import Graph, draw_small_matrix
 from jaxfl.graphs.measures import effective_collaborators, weight_within_groups
@@ -26,7 +26,7 @@ def draw_depth(graph: Graph, clients: Clients, title: str) -> Figure:
 
     Args:
       graph: of a round, whose parts are layers in the order of their depth.
-      clients: of `pictures.clients.clients_of`.
+      clients: of `client_colours.clients_of`.
       title: of the picture, see `tables.heading.graph_title`; none if empty.
     """
     layers = [literal(shorten(part, LONGEST)) for part in graph.by_part]
@@ -70,7 +70,7 @@ def measures_by_layer(graph: Graph, clients: Clients) -> dict[str, np.ndarray]:
 
     Args:
       graph: of a round.
-      clients: of `pictures.clients.clients_of`.
+      clients: of `client_colours.clients_of`.
     """
     benign = ~clients.malicious[graph.ids]
     groups = None if clients.groups is None else clients.groups[graph.ids]

@@ -95,11 +95,6 @@ def render(figure: Figure, format: str = "png", *, cropped: bool = False) -> byt
     return buffer.getvalue()
 
 
-def png(figure: Figure) -> bytes:
-    """The figure as a PNG file."""
-    return render(figure)
-
-
 def gif(frames: Sequence[Figure], milliseconds: int) -> bytes:
     """Figures of one size as a picture that moves, again and again; the last one stays longer."""
     images = [Image.open(io.BytesIO(render(frame))).convert("RGB") for frame in frames]

@@ -9,10 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from jaxfl.experiment.pictures.clients import Clients
+from jaxfl.experiment.pictures.client_colours import Clients
+from jaxfl.experiment.pictures.client_network import CROWD, draw_network, draw_network_of_groups
 from jaxfl.experiment.pictures.drawing import MALICIOUS, MANY, literal
-from jaxfl.experiment.pictures.neighbours import bin_edges, mean_weights
-from jaxfl.experiment.pictures.network import CROWD, draw_network, draw_network_of_groups
+from jaxfl.experiment.pictures.neighbour_means import bin_edges, mean_weights
 
 # Clients at most that have a row and a column of their own in the matrix, whose side has some 600
 # pixels, and in those of a comparison.
@@ -64,7 +64,7 @@ def draw_graph(graph: Graph, clients: Clients, title: str) -> Figure:
 
     Args:
       graph: of a round.
-      clients: of `pictures.clients.clients_of`.
+      clients: of `client_colours.clients_of`.
       title: of the picture, see `tables.heading.graph_title`; none if empty.
     """
     order = clients.sort(graph.ids)
@@ -179,7 +179,7 @@ def draw_graphs(graphs: dict[str, Graph], clients: Clients) -> Figure:
 
     Args:
       graphs: of a round, by algorithm.
-      clients: of `pictures.clients.clients_of`.
+      clients: of `client_colours.clients_of`.
     """
     matrices = {
         literal(f"{label} ({part})" if part else label): (weights, graph.ids)
@@ -223,7 +223,7 @@ def draw_small_matrix(
       panel: to draw on.
       weights: [M, M].
       ids: the clients of the rows and columns [M].
-      clients: of `pictures.clients.clients_of`.
+      clients: of `client_colours.clients_of`.
       title: of the panel.
     """
     values = weights_as_drawn(weights, clients.sort(ids), SMALL_CELLS)

@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int
 
+from jaxfl.experiment.config.hints import value_of
+from jaxfl.experiment.config.training_fields import TrainingOptions
 from jaxfl.experiment.privacy.audit import Audit, Work
 from jaxfl.training.gradients import count_batches
 
@@ -50,8 +52,7 @@ def expose(
     protection: Protection,
     audit: Audit,
     mask: Bool[np.ndarray, "*c n"],
-    batch_size: int,
-    amount: dict[str, int],
+    training: TrainingOptions,
 ) -> Exposure:
     """Counts uploads of a client, or the batches that one of its examples is in.
 
@@ -59,14 +60,15 @@ def expose(
       protection: by noise on uploads, or on gradients.
       audit: of the method.
       mask: of the training examples [C, n], with several seeds [S, C, n].
-      batch_size: of local training.
-      amount: of local training: its `steps` or its `epochs`.
+      training: the options of local training.
     """
+    steps, epochs = training.local_steps, training.local_epochs
+    amount = {"steps": value_of(steps)} if epochs is None else {"epochs": epochs}
 
     def count(work: Work) -> np.ndarray:
         if protection.unit == "client":
             return np.full(mask.shape[:-1], len(work.uploads))
-        return count_releases(work, mask, batch_size, amount)
+        return count_releases(work, mask, training.batch_size, amount)
 
     return Exposure(protection, count(audit.joining), count(audit.round), audit.sealed)
 

@@ -10,6 +10,7 @@ from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import InputError, check
 from jaxfl.core.facts import facts_of
 from jaxfl.core.types import Participation
+from jaxfl.experiment.config.fields import ClockOptions
 from jaxfl.simulation import clock, participation
 from jaxfl.simulation.statistics import TimedStatistics
 
@@ -37,39 +38,31 @@ class Timing(NamedTuple):
         return np.full(len(ids), self.times[number - 1])
 
 
-def find_durations(
-    clients: int, speeds: float | None, speed_seed: int, file: str | None
-) -> Float[np.ndarray, "c"] | None:
-    """The time that each client takes for a round [C]; None if no virtual clock runs.
+def make_timing(
+    options: ClockOptions, seen: Int[np.ndarray, "n"], clients: int, fraction: float, rounds: int
+) -> Timing | None:
+    """The virtual clock of a run; None if none runs.
 
     Args:
-      clients: C.
-      speeds: sigma of the distribution from which the times are drawn.
-      speed_seed: of the draw.
-      file: that has the times, in place of a draw.
-
-    Raises:
-      InputError: the file does not fit.
-    """
-    if file is not None:
-        return clock.given_durations(file, clients)
-    return None if speeds is None else clock.log_normal(clients, speeds, speed_seed)
-
-
-def late_arrivals(
-    durations: Float[np.ndarray, "c"], seen: Int[np.ndarray, "n"], fraction: float, rounds: int
-) -> Timing:
-    """The virtual clock of an asynchronous run.
-
-    Args:
-      durations: the time that each client takes for a round [C].
+      options: of the clock.
       seen: the clients that take part.
-      fraction: of these, for whose arrival a step of the server waits.
-      rounds: steps of the server.
+      clients: the number of all clients.
+      fraction: of those that take part, in each round; where clients arrive asynchronously, for
+        whose arrival a step of the server waits.
+      rounds: of the run.
 
     Raises:
-      InputError: a step would wait for all clients.
+      InputError: the file of durations does not fit, or an asynchronous step would wait for all
+        clients.
     """
+    if options.durations is not None:
+        durations = clock.given_durations(options.durations, clients)
+    elif options.speeds is not None:
+        durations = clock.log_normal(clients, options.speeds, options.speed_seed)
+    else:
+        return None
+    if options.arrivals == "synchronous":
+        return Timing(durations)
     sample = participation.uniform(seen.size, fraction)
     buffer = jax.eval_shape(sample, jax.random.key(0), 0).size
     check(

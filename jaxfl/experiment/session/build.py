@@ -4,11 +4,12 @@ import math
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core import tree
@@ -27,23 +28,22 @@ from jaxfl.core.types import (
     Work,
 )
 from jaxfl.data.source import client_names
-from jaxfl.experiment.config import Config, Resolved, Setting, devices_of, rules
+from jaxfl.experiment.config import Config, Options, Resolved, devices_of, rules
+from jaxfl.experiment.config.fields import ParticipationOptions
 from jaxfl.experiment.config.hints import value_of
 from jaxfl.experiment.privacy.audit import audit
 from jaxfl.experiment.privacy.guarantee import Exposure, Protection, expose
 from jaxfl.experiment.session.availability import (
     Timing,
     check_late,
-    find_durations,
-    late_arrivals,
     make_participation,
+    make_timing,
 )
-from jaxfl.experiment.session.clients import Data, malicious, true_groups, unseen
-from jaxfl.experiment.session.initial import begin_from
+from jaxfl.experiment.session.gather import Data, malicious, true_groups, unseen
+from jaxfl.experiment.session.initial_weights import begin_from
 from jaxfl.experiment.session.make_task import compressor, make_task
 from jaxfl.experiment.session.seeds import Seeds, seeds_of
-from jaxfl.experiment.session.stopping import check_stopping
-from jaxfl.experiment.store.inputs import digest_inputs
+from jaxfl.experiment.store.digests import digest_inputs
 from jaxfl.experiment.store.records import Digests
 from jaxfl.simulation import mesh
 from jaxfl.simulation.metrics import Metric, named_metrics
@@ -54,15 +54,27 @@ from jaxfl.simulation.work import drop, given, read_fractions, stragglers
 TOGETHER = 2**25
 
 
+class Method(NamedTuple):
+    """What runs, by name."""
+
+    algorithm: str
+    hyper: dict[str, Any]
+    label: str | None  # of the run
+
+
 @dataclass(frozen=True)
 class Built:
     """All parts of a run; nothing is computed yet."""
 
-    config: Config  # nothing in it is left open
+    method: Method
+    options: Options  # nothing in them is left open
     data: Data
     task: Task
     algorithm: Algorithm
     participation: Participation
+    seeds: Seeds
+    malicious: np.ndarray  # which clients attack [C]
+    unseen: np.ndarray  # which clients take part in no round [C]
     # bytes that a client's uploads of a round take beyond 4 a float: negative if compressed
     excess: int = 0
     exposure: Exposure | None = None  # of who is protected by clipping
@@ -78,19 +90,14 @@ class Built:
         return {"data": [self.data.digest], "files": self.inputs}
 
     @property
-    def seeds(self) -> Seeds:
-        """The seeds and folds of the run."""
-        return seeds_of(self.config)
-
-    @property
     def metrics(self) -> tuple[str, ...]:
         """The names of the metrics by which models are scored, at least one."""
-        return rules.metrics_of(self.config, self.data.source.classes)
+        return rules.metrics_of(self.options.scores, self.data.source.classes)
 
     @property
     def named_metrics(self) -> dict[str, Metric]:
         """The metrics that `--metric` names; empty without any, for the problem's own score."""
-        return named_metrics(self.config.metric, self.data.source.class_names)
+        return named_metrics(self.options.scores.metric, self.data.source.class_names)
 
     @cached_property
     def pooled(self) -> np.ndarray | None:
@@ -101,7 +108,7 @@ class Built:
         more predictions than `TOGETHER`, which is warned of.
         """
         test = self.data.federation.test
-        if not self.config.metric or isinstance(test, Pool) or self.data.stored is not None:
+        if not self.options.scores.metric or isinstance(test, Pool) or self.data.stored is not None:
             return None
         numbers = math.prod(test.mask.shape) * self.data.source.predictions
         if numbers > TOGETHER:
@@ -115,7 +122,7 @@ class Built:
     @property
     def clients(self) -> int:
         """The number of clients."""
-        return value_of(self.config.clients)
+        return self.malicious.size
 
     @cached_property
     def client_names(self) -> tuple[str, ...]:
@@ -126,28 +133,31 @@ class Built:
     @cached_property
     def devices(self) -> int:
         """How many devices each process uses."""
-        return devices_of(self.config)
-
-    @cached_property
-    def malicious(self) -> np.ndarray:
-        """Which clients attack [C]."""
-        return malicious(self.config)
-
-    @cached_property
-    def unseen(self) -> np.ndarray:
-        """Which clients take part in no round [C]."""
-        return unseen(self.config)
+        return devices_of(self.options.run, self.options.participation, self.clients)
 
     @cached_property
     def groups(self) -> list[np.ndarray | None]:
         """The true groups of the clients [C] in each seed and fold, None where all differ."""
-        places = range(self.config.seeds)
-        each = [true_groups(self.config, self.data.source, place) for place in places]
-        return [groups for groups in each for _ in range(self.config.folds)]
+        data, places = self.options.data, range(self.options.run.seeds)
+        each = [true_groups(data, self.data.source, place) for place in places]
+        return [groups for groups in each for _ in range(data.folds)]
+
+    def evaluated(self, ids: np.ndarray) -> np.ndarray:
+        """The clients that an evaluation scores [E], with several seeds [S, E].
+
+        Args:
+          ids: the clients of the last round [M] or [S, M].
+        """
+        clients = np.arange(self.clients, dtype=ids.dtype)
+        if self.options.scores.eval_on == "all":
+            return np.broadcast_to(clients, (*ids.shape[:-1], clients.size))
+        newcomers = clients[self.unseen]
+        newcomers = np.broadcast_to(newcomers, (*ids.shape[:-1], newcomers.size))
+        return np.concatenate([ids, newcomers], axis=-1)
 
     def with_hyper(self, **hyper: Any) -> Algorithm:
         """The algorithm with other hyper-parameters, which may be traced."""
-        return ALGORITHMS[self.config.algorithm](self.task, **(self.config.hyper | hyper))
+        return ALGORITHMS[self.method.algorithm](self.task, **(self.method.hyper | hyper))
 
 
 def build(resolved: Resolved[Config], data: Data) -> Built:
@@ -166,81 +176,64 @@ def build(resolved: Resolved[Config], data: Data) -> Built:
       >>> built.participation(jax.random.key(0), 0).shape
       (5,)
     """
-    config = resolved.config
-    task = make_task(config, data.source)
-    if config.init is not None:
-        task = begin_from(task, config.algorithm, Path(config.init))
-    algorithm = ALGORITHMS[config.algorithm](task, **config.hyper)
-    first = seeds_of(config).one(data.federation)
+    config, options = resolved.config, resolved.options
+    method = Method(config.algorithm, config.hyper, config.label)
+    name, clients = method.algorithm, value_of(options.data.clients)
+    task = make_task(options, data.source)
+    if options.model.init is not None:
+        task = begin_from(task, name, Path(options.model.init))
+    algorithm = ALGORITHMS[name](task, **method.hyper)
+    seeds = seeds_of(options.data, options.run.seeds)
+    first = seeds.one(data.federation)
     jax.eval_shape(partial(rehearse, algorithm), jax.random.key(0), first)
-    if "accept" in config.defend:
-        check_acceptance(config, first)
-    check_top_edges(config)
-    check_stopping(config, first.val.mask, ~(malicious(config) | unseen(config)))
-    seen = np.flatnonzero(~unseen(config))
-    timing = make_timing(config, seen)
-    check_late(config.arrivals, config.algorithm)
-    clients = value_of(config.clients)
-    sample = make_participation(timing, seen, clients, config.participation)
-    fractions = None
-    if config.work_file is not None:
-        fractions = read_fractions(config.work_file, clients)
-    excess, exposure = inspect_uploads(config, task, data, first)
+    attackers = malicious(options.upload, clients)
+    newcomers = unseen(options.participation, attackers)
+    accepts, stop_after = "accept" in options.upload.defend, options.scores.stop_after
+    if accepts:
+        check_acceptance(name)
+    if accepts or stop_after is not None:
+        check_validating(accepts, stop_after, first.val.mask, ~(attackers | newcomers))
+    check_top_edges(name, options.run.top_edges)
+    seen = np.flatnonzero(~newcomers)
+    participation = options.participation
+    fraction, lost = participation.participation, None
+    if participation.drop > 0 or participation.drop_stragglers:
+        lost = drop(participation.drop, stragglers=participation.drop_stragglers)
+    timing = make_timing(options.clock, seen, clients, fraction, options.run.rounds)
+    check_late(options.clock.arrivals, name)
+    excess, exposure = inspect_uploads(method, task, options, data, first)
     return Built(
-        config,
+        method,
+        options,
         data,
         task,
         algorithm,
-        sample,
+        make_participation(timing, seen, clients, fraction),
+        seeds,
+        attackers,
+        newcomers,
         excess,
         exposure,
         timing,
-        work=make_work(config, fractions),
-        lost=make_loss(config),
+        work=make_work(participation, clients, options.training.local_epochs),
+        lost=lost,
         inputs=digest_inputs(config),
     )
 
 
-def make_timing(setting: Setting, seen: np.ndarray) -> Timing | None:
-    """The virtual clock of a run; None if it has none.
-
-    Args:
-      setting: of the run.
-      seen: ids of the clients that take part.
-
-    Raises:
-      InputError: the file of durations does not fit, or an asynchronous step would wait for all
-        clients.
-    """
-    durations = find_durations(
-        value_of(setting.clients), setting.speeds, setting.speed_seed, setting.durations
-    )
-    if durations is None:
-        return None
-    if setting.arrivals == "synchronous":
-        return Timing(durations)
-    return late_arrivals(durations, seen, setting.participation, setting.rounds)
-
-
-def make_work(setting: Setting, fractions: np.ndarray | None) -> Work | None:
+def make_work(options: ParticipationOptions, clients: int, epochs: int | None) -> Work | None:
     """How much of its local training each client does, None if all clients do all of it.
 
     Args:
-      setting: of the run.
-      fractions: the part of its local steps that each client takes [C], where a file has it.
+      options: of the run.
+      clients: their number.
+      epochs: local epochs of a round, if it has no local steps.
     """
-    if fractions is not None:
-        return given(fractions)
-    if setting.stragglers == 0:
+    if options.work_file is not None:
+        return given(read_fractions(options.work_file, clients))
+    if options.stragglers == 0:
         return None
-    return stragglers(setting.stragglers, least=setting.least_work, epochs=setting.local_epochs)
-
-
-def make_loss(setting: Setting) -> Loss | None:
-    """Whose uploads are lost in a round, None if all arrive."""
-    if setting.drop == 0 and not setting.drop_stragglers:
-        return None
-    return drop(setting.drop, stragglers=setting.drop_stragglers)
+    return stragglers(options.stragglers, least=options.least_work, epochs=epochs)
 
 
 def rehearse(algorithm: Algorithm, key: PRNGKey, federation: Federation) -> State:
@@ -250,28 +243,43 @@ def rehearse(algorithm: Algorithm, key: PRNGKey, federation: Federation) -> Stat
     return algorithm.round(key, state, Cohort(ids, federation.train, federation.val, round=0))[0]
 
 
-def check_acceptance(config: Config, federation: Federation) -> None:
-    """Checks that acceptance by clients has an effect.
-
-    Raises:
-      InputError: the method offers no model to single clients, or nobody has validation data.
-    """
+def check_acceptance(algorithm: str) -> None:
+    """Raises an `InputError` if the method offers no model that a client could refuse."""
     *first, last = [
         name for name, factory in ALGORITHMS.items() if facts_of(factory).offers_mixture
     ]
     check(
-        facts_of(ALGORITHMS[config.algorithm]).offers_mixture,
-        f"--defend accept: {config.algorithm} offers no mixture that a client could refuse, choose "
+        facts_of(ALGORITHMS[algorithm]).offers_mixture,
+        f"--defend accept: {algorithm} offers no mixture that a client could refuse, choose "
         f"{', '.join(first)} or {last}, or leave it out (a method of your own says so by "
         "offers_mixture=True among its facts)",
     )
+
+
+def check_validating(
+    accepts: bool, stop_after: int | None, mask: Array | np.ndarray, counted: np.ndarray
+) -> None:
+    """Raises an `InputError` if what needs validation data finds none.
+
+    Args:
+      accepts: whether clients accept models by their validation data.
+      stop_after: whether the run is to stop by it, see `ScoreOptions`.
+      mask: of the validation examples [C, n].
+      counted: the clients whose scores count [C].
+    """
+    validates = mesh.fetch(mask).any(axis=-1)
     check(
-        bool(jnp.any(mesh.fetch(federation.val.mask))),
+        not accepts or bool(validates.any()),
         "--defend accept: no client has validation data, choose a larger --val",
+    )
+    check(
+        stop_after is None or bool(validates[counted].any()),
+        "--stop-after is given, and no client whose scores count has validation data: give a "
+        "larger --val, or leave it out",
     )
 
 
-def check_top_edges(config: Config) -> None:
+def check_top_edges(algorithm: str, top_edges: int | None) -> None:
     """Checks that the method has a graph of which it may keep a part.
 
     Raises:
@@ -279,46 +287,41 @@ def check_top_edges(config: Config) -> None:
     """
     names = [name for name, factory in ALGORITHMS.items() if facts_of(factory).takes_top_edges]
     check(
-        config.top_edges is None or facts_of(ALGORITHMS[config.algorithm]).takes_top_edges,
-        f"--top-edges: {config.algorithm} has no weights of which a client could keep the largest, "
+        top_edges is None or facts_of(ALGORITHMS[algorithm]).takes_top_edges,
+        f"--top-edges: {algorithm} has no weights of which a client could keep the largest, "
         f"choose {', '.join(names[:-1])} or {names[-1]}, or leave it out",
     )
 
 
-def make_protection(setting: Setting) -> Protection | None:
-    """What clipping and noise are to protect; None without clipping."""
-    if setting.clip is not None:
-        return Protection("client", setting.clip, setting.noise, setting.delta)
-    if setting.example_clip is not None:
-        return Protection("example", setting.example_clip, setting.example_noise, setting.delta)
-    return None
-
-
 def inspect_uploads(
-    config: Config, task: Task, data: Data, first: Federation
+    method: Method, task: Task, options: Options, data: Data, first: Federation
 ) -> tuple[int, Exposure | None]:
     """What an audit of the method says of compression and of clipping, where there is any.
 
     Args:
-      config: of the run.
-      task: what the method is given.
+      method: what runs.
+      task: what it is given.
+      options: of the uploads, and of the training.
       data: of all seeds.
       first: the federation of the first seed.
 
     Returns:
       `excess` and `exposure` of `Built`.
     """
-    protection, smaller = make_protection(config), compressor(config)
+    upload, training = options.upload, options.training
+    smaller, protection = compressor(upload), None
+    if upload.clip is not None:
+        protection = Protection("client", upload.clip, upload.noise, upload.delta)
+    elif training.example_clip is not None:
+        clip, noise = training.example_clip, training.example_noise
+        protection = Protection("example", clip, noise, upload.delta)
     if protection is None and smaller is None:
         return 0, None
     unit = "client" if protection is None else protection.unit
-    report = audit(ALGORITHMS[config.algorithm], task, config.hyper, first, unit)
+    report = audit(ALGORITHMS[method.algorithm], task, method.hyper, first, unit)
     excess = 0
     if smaller is not None:
         excess = sum(smaller.bytes(model) - 4 * tree.size(model) for model in report.round.uploads)
     if protection is None:
         return excess, None
-    steps, epochs = config.local_steps, config.local_epochs
-    amount = {"steps": value_of(steps)} if epochs is None else {"epochs": epochs}
-    mask = mesh.fetch(data.federation.train.mask)
-    return excess, expose(protection, report, mask, config.batch_size, amount)
+    return excess, expose(protection, report, mesh.fetch(data.federation.train.mask), training)

@@ -14,9 +14,9 @@ from jaxfl.experiment.config import Config, differences
 from jaxfl.experiment.session.build import Built
 from jaxfl.experiment.session.history import History
 from jaxfl.experiment.session.models import Best
-from jaxfl.experiment.session.program import Program, Record
+from jaxfl.experiment.session.run_program import Program, Record
 from jaxfl.experiment.store import files
-from jaxfl.experiment.store.inputs import check_inputs
+from jaxfl.experiment.store.digests import check_inputs
 from jaxfl.experiment.store.manifest import check_pieces, read_manifest, write_manifest
 from jaxfl.experiment.store.read_records import read_digests
 from jaxfl.experiment.store.records import Digests
@@ -24,7 +24,7 @@ from jaxfl.simulation import checkpoint, mesh, processes
 
 
 def write_checkpoint(
-    out: Path, record: Record, history: History, best: Best | None, built: Built
+    out: Path, config: Config, record: Record, history: History, best: Best | None, built: Built
 ) -> Path:
     """Writes the checkpoint after a record, then removes old ones beyond the newest `--keep`.
 
@@ -35,6 +35,7 @@ def write_checkpoint(
 
     Args:
       out: the directory of the run.
+      config: of the run.
       record: has the state.
       history: of the run, up to the record.
       best: the best models so far, if the run keeps them.
@@ -60,12 +61,12 @@ def write_checkpoint(
             files.write_npz(
                 draft / "history.npz", history.arrays() | {"seconds": np.array(record.seconds)}
             )
-            options = dataclasses.asdict(history.config)
+            options = dataclasses.asdict(config)
             pieces = history.archive.digest.hexdigest()
             write_manifest(draft, record.round, options, data, built.inputs, pieces)
             shutil.rmtree(whole, ignore_errors=True)
             os.replace(draft, whole)
-            for old in files.checkpoints(out)[: -history.config.keep]:
+            for old in files.checkpoints(out)[: -built.options.keeping.keep]:
                 shutil.rmtree(old)
     return whole
 
@@ -113,18 +114,25 @@ def find_checkpoint(directory: Path, config: Config, digests: Digests) -> Path |
 
 
 def read_checkpoint(
-    path: Path, program: Program, best: Best | None, history: History
+    path: Path, program: Program, best: Best | None, history: History, padded: bool
 ) -> tuple[Program, Best | None]:
     """The program as it stood at a checkpoint, on the devices of now, and the best models then.
 
-    Fills the history. Of `best` only the shapes are read.
+    Args:
+      path: of the checkpoint.
+      program: before its first round.
+      best: of which only the shapes are read.
+      history: to fill.
+      padded: whether the clients are divided among the devices, and so may need padding.
 
     Raises:
       InputError: the checkpoint is not of this program.
     """
-    built, axis = program.built, program.built.seeds.client_axis
+    axis = program.seeds.client_axis
     try:
-        like = jax.eval_shape(partial(mesh.unpad, clients=built.clients, axis=axis), program.state)
+        like = jax.eval_shape(
+            partial(mesh.unpad, clients=program.clients, axis=axis), program.state
+        )
         number, (state, best) = checkpoint.restore(path / "state", (like, best))
         with (path / "history.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             history.restore(number, dict(arrays))
@@ -135,8 +143,7 @@ def read_checkpoint(
             f"{path} is no checkpoint of this run ({reason}): remove it to resume from the one "
             "before, or run anew"
         ) from error
-    padded = built.data.stored is None
-    with jax.set_mesh(mesh.make_mesh(built.devices)):
+    with jax.set_mesh(mesh.make_mesh(program.devices)):
         state = jax.device_get(state)
         state = mesh.place(mesh.pad(state, axis=axis) if padded else state, axis=axis)
         best = mesh.place(jax.device_get(best), axis=axis)

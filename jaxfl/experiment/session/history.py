@@ -23,7 +23,6 @@ from jaxfl.experiment.privacy.guarantee import claim
 from jaxfl.experiment.session.availability import time_of
 from jaxfl.experiment.session.build import Built
 from jaxfl.experiment.session.graph_numbers import (
-    are_layers,
     graph_measures,
     tell_sparse,
     weights_by_name,
@@ -37,8 +36,8 @@ from jaxfl.experiment.session.lines import (
     statistics_by_metric,
 )
 from jaxfl.experiment.session.make_model import layers_by_depth
-from jaxfl.experiment.session.model_inputs import inputs_of
-from jaxfl.experiment.session.program import Record
+from jaxfl.experiment.session.run_program import Record
+from jaxfl.experiment.session.source_record import inputs_of
 from jaxfl.experiment.session.stopping import find_stop
 from jaxfl.experiment.store import npz
 from jaxfl.experiment.store.archive import IDS, LINES, Archive
@@ -76,8 +75,10 @@ class History:
           built: the run.
           rounds: the folder of the pieces of its rounds.
         """
-        self.config = built.config
-        self.archive = Archive(rounds, built.config.keep_weights, built.config.rounds)
+        self.method = built.method
+        self.options = built.options
+        keep_weights = built.options.keeping.keep_weights
+        self.archive = Archive(rounds, keep_weights, built.options.run.rounds)
         self.seeds = built.seeds
         self.excess = built.excess
         self.exposure = built.exposure
@@ -96,7 +97,7 @@ class History:
         self.validates: np.ndarray = validates  # which clients have validation examples [S, C]
         self.lines: list[Line] = []
         self.stopped: Stopped | None = None  # by `--stop-after`, after the last line
-        after = built.config.score_after
+        after = built.options.scores.score_after
         self.stages: tuple[Stage, ...] = ("deployed",) if after == "none" else ("deployed", after)
         self.scores: dict[str, list[np.ndarray]] = {
             self._array(stage, part, name): []
@@ -118,7 +119,7 @@ class History:
     @cached_property
     def layers(self) -> list[str]:
         """The layers of the model in the order in which an example passes them."""
-        return layers_by_depth(self.config, self.source)
+        return layers_by_depth(self.options.model, self.source)
 
     def by_name(self, record: Record) -> dict[str, np.ndarray]:
         """The mixing weights of a record by name in `graph.npz`, layers by their depth."""
@@ -166,10 +167,10 @@ class History:
 
     def _look_for_stop(self) -> None:
         """Says in `stopped` whether the run ends with its last line."""
-        if self.config.stop_after is None or not self.lines:
+        if self.options.scores.stop_after is None or not self.lines:
             return
         rounds = [line["round"] for line in self.lines]
-        self.stopped = find_stop(self.validation, rounds, self.config.stop_after)
+        self.stopped = find_stop(self.validation, rounds, self.options.scores.stop_after)
         if self.stopped is not None:
             # The weights of the last round are always kept.
             self.archive.rounds = self.stopped["round"]
@@ -189,13 +190,13 @@ class History:
                     name = self._array(stage, part, metric)
                     self.scores[name].append(row)
                     rows[name] = row
-        scored = make_line(record, self._statistics(record.evaluated, by_name), self._traffic())
+        scored = make_line(record, self._statistics(record.evaluated, by_name), self._totals())
         line: Line = {**scored, **time_of(self.timing, self.elapsed)}
         counted = ~self.malicious & ~self.unseen
         share = share_with_one_label(record.evaluation, record.evaluated, counted)
         if share is not None:
             line["one_label"] = share
-        if facts_of(ALGORITHMS[self.config.algorithm]).reports_gap:
+        if facts_of(ALGORITHMS[self.method.algorithm]).reports_gap:
             # Of each seed, in the last round.
             last = jax.tree.map(lambda x: x[:, -1], record.info.weights)
             gap = np.mean([spectral_gap(tree.at(last, s)) for s in range(self.seeds.count)])
@@ -216,7 +217,7 @@ class History:
             self.sizes,
             self.unseen,
             self.malicious,
-            tells_undefined=bool(self.config.metric),
+            tells_undefined=bool(self.options.scores.metric),
         )
 
     def add_constant(self, evaluation: Evaluation, evaluated: np.ndarray) -> None:
@@ -302,35 +303,22 @@ class History:
             members["rounds"] = npz.whole(numbers)
         return members
 
-    @property
-    def has_layers(self) -> bool:
-        """Whether the mixing weights are those of several layers."""
-        names = list(self.archive.matrices)
-        return len(names) > 1 and are_layers(names, self.layers)
-
-    def last_graph(self) -> tuple[dict[str, np.ndarray], np.ndarray] | None:
-        """Weights [M, M] by name and clients [M] of the first seed's last round, if any."""
-        if not self.archive.matrices:
-            return None
-        last = {name: self.archive.last(name) for name in self.archive.matrices}
-        return last, self.ids[-1][0, -1]
-
     def summary(self, compile_seconds: float) -> Summary:
         """The content of `summary.json`."""
         last = self.lines[-1]
-        name: RunName = {"algorithm": self.config.algorithm}
-        if self.config.label:
-            name["label"] = self.config.label
+        name: RunName = {"algorithm": self.method.algorithm}
+        if self.method.label:
+            name["label"] = self.method.label
         summary: Summary = {
             **name,
             "measure": self.measure,
             "final": over_seeds(each_seed(last)),
             "selected_on_val": self._selected_on_val(self.measure),
             "rounds": last["round"],
-            **timed_summary(self.config.target, self.lines, self.measure),
+            **timed_summary(self.options.scores.target, self.lines, self.measure),
             "seconds": last["seconds"],
             "compile_seconds": round(compile_seconds, 3),
-            **self._traffic(),
+            **self._totals(),
             "diverged": {str(client): rounds for client, rounds in sorted(self.diverged.items())},
             "inputs": self.inputs,
             "devices": self.devices,
@@ -365,7 +353,7 @@ class History:
                 self.exposure,
                 self.ids,
                 self.malicious.size,
-                stops=self.config.stop_after is not None,
+                stops=self.options.scores.stop_after is not None,
             )
         return summary
 
@@ -385,7 +373,7 @@ class History:
             seeds.append(StageStatistics(**statistics))
         return over_seeds(seeds)
 
-    def _traffic(self) -> Traffic:
+    def _totals(self) -> Traffic:
         """What all clients have sent and computed, the mean over the seeds.
 
         Bytes are 4 a float, and the excess of each round's uploads.

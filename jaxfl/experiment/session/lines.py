@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from jaxfl.experiment.session.program import Record
+from jaxfl.experiment.session.run_program import Record
 from jaxfl.experiment.store.records import FurtherScores, Line, Traffic
 from jaxfl.simulation.evaluation import Evaluation, Scores, Stage, by_metric, by_stage
 from jaxfl.simulation.statistics import (

@@ -13,8 +13,8 @@ from jaxtyping import PyTree
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError, check, warn
 from jaxfl.data import Source
-from jaxfl.experiment.config import ModelOptions
 from jaxfl.experiment.config.hints import value_of
+from jaxfl.experiment.config.training_fields import ModelOptions
 from jaxfl.experiment.store.weights_file import read_weights
 from jaxfl.models import MODELS
 from jaxfl.models.pretrained import Pretrained, pretrained
@@ -103,18 +103,14 @@ def _make_module(options: ModelOptions, source: Source) -> nn.Module:
     if source.each_position and "positions" in options_of_model:
         known["positions"] = True
     if options.side is not None:
+        resizing = [name for name, x in MODELS.items() if "side" in inspect.signature(x).parameters]
         check(
             "side" in options_of_model,
             f"--side {options.side}: the model {options.model} takes images as they are, and "
-            f"{', '.join(_models_with('side'))} resize them: leave it out, or choose another model",
+            f"{', '.join(resizing)} resize them: leave it out, or choose another model",
         )
         known["side"] = options.side
     return make(source.outputs, **known)
-
-
-def _models_with(option: str) -> list[str]:
-    """The names of the models whose factory has an option."""
-    return [name for name, make in MODELS.items() if option in inspect.signature(make).parameters]
 
 
 def layers_by_depth(options: ModelOptions, source: Source) -> list[str]:

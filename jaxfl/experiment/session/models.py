@@ -1,4 +1,4 @@
-"""The models that a run keeps: written by the run, and read again to predict.
+"""The models that a run keeps; `reading.read_models` reads them again.
 
 `models.npz` holds the arrays of the models by name, such as `last/params/Dense_0/kernel` [C, ...],
 with several seeds [S, C, ...]. A snapshot, `snapshots/ROUND.npz`, holds those of another round than
@@ -7,7 +7,7 @@ the last one in the same way. Nothing of it is pickled.
 
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,29 +15,15 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxfl.core import tree
-from jaxfl.core.errors import check, warn
-from jaxfl.core.options import checked
-from jaxfl.core.types import Params, State
-from jaxfl.experiment.config import Config
+from jaxfl.core.errors import warn
+from jaxfl.core.types import Params
 from jaxfl.experiment.config.paths import MODELS
-from jaxfl.experiment.session.program import Program, Record
+from jaxfl.experiment.session.run_program import Program, Record
 from jaxfl.experiment.session.seeds import Seeds
-from jaxfl.experiment.store.files import (
-    SNAPSHOTS,
-    make_directory,
-    read_arrays,
-    remove,
-    write_npz,
-)
+from jaxfl.experiment.store.files import SNAPSHOTS, make_directory, remove, write_npz
 from jaxfl.simulation import mesh, processes
 
-FILE = MODELS
 LARGE = 10**9  # bytes of the file beyond which a run says so before it begins
-
-
-# Those of the last round, or of each client those of the evaluation with its best validation score.
-Which = Literal["last", "best"]
-Models = Which | int  # or those after a round that `--keep-models-every` has kept
 
 
 class Best(NamedTuple):
@@ -52,18 +38,16 @@ class Best(NamedTuple):
 
 def no_best(program: Program) -> Best:
     """Before the first evaluation: what the clients would deploy."""
-    models = program.deploy(program.state)
-    built = program.built
-    val = np.full(built.seeds.shape(built.clients), -np.inf, np.float32)
-    return Best(_place(val, program), models)
+    val = np.full(program.seeds.shape(program.clients), -np.inf, np.float32)
+    return Best(_place(val, program), program.deploy(program.state))
 
 
 def better(best: Best, program: Program, record: Record) -> Best:
     """The best models after an evaluation of some of the clients; as they were without one."""
     if record.evaluation is None:
         return best
-    seeds = program.built.seeds
-    val = np.full((seeds.count, program.built.clients), -np.inf, np.float32)
+    seeds = program.seeds
+    val = np.full((seeds.count, program.clients), -np.inf, np.float32)
     # An error that overflows is still the score of an evaluation.
     scores = np.nan_to_num(record.evaluation.deployed.val, nan=np.nan)
     np.put_along_axis(val, record.evaluated, scores, axis=1)
@@ -73,8 +57,8 @@ def better(best: Best, program: Program, record: Record) -> Best:
 
 def _place(scores: np.ndarray, program: Program) -> Array:
     """Scores of all clients on the devices of the run."""
-    with jax.set_mesh(mesh.make_mesh(program.built.devices)):
-        return mesh.place(scores, axis=program.built.seeds.client_axis)
+    with jax.set_mesh(mesh.make_mesh(program.devices)):
+        return mesh.place(scores, axis=program.seeds.client_axis)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -88,42 +72,31 @@ def _keep_better(seeds: Seeds, best: Best, val: Array, models: Params) -> Best:
     return seeds.each(keep, (0, 0, 0))(best, val, models)
 
 
-def models_of(program: Program, state: State, best: Best) -> dict[str, np.ndarray]:
-    """The arrays of `models.npz`; if several processes run together, each must ask for them."""
-    return _arrays({"last": program.deploy(state), "best": best.models})
-
-
-def _arrays(models: Params) -> dict[str, np.ndarray]:
-    """The arrays of models by their paths."""
+def write_models(models: dict[str, Params], file: Path) -> None:
+    """Writes models by name. Of several processes each calls it and the first one writes."""
     leaves = jax.tree_util.tree_leaves_with_path(mesh.fetch(models))
-    return {tree.path(keys): leaf for keys, leaf in leaves}
+    if processes.is_main_process():
+        arrays = {tree.path(keys): leaf for keys, leaf in leaves}
+        write_npz(file, arrays, compressed=False)
 
 
-def write_snapshot(program: Program, state: State, number: int, out: Path) -> None:
-    """Writes the models that all clients deploy after a round, if the run keeps those of the round.
-
-    Where several processes run together, each calls it and the first one writes.
+def write_snapshot(models: Params, number: int, out: Path) -> None:
+    """Writes the models that all clients deploy after a round, as `write_models` does.
 
     Args:
-      program: of the run.
-      state: after the round.
+      models: what `Program.deploy` gives.
       number: of the round.
       out: the directory of the run.
     """
-    every = program.built.config.keep_models_every
-    if every is None or number % every:
-        return
-    arrays = _arrays({"last": program.deploy(state)})
-    if processes.is_main_process():
-        make_directory(out / SNAPSHOTS)
-        write_npz(_snapshot(out, number), arrays, compressed=False)
+    make_directory(out / SNAPSHOTS)
+    write_models({"last": models}, snapshot(out, number))
 
 
 def drop_snapshots(out: Path, done: int) -> None:
     """Removes the snapshots of rounds that are to come, which a stopped run has left."""
     for number in snapshots(out):
         if number > done:
-            remove(_snapshot(out, number))
+            remove(snapshot(out, number))
 
 
 def snapshots(directory: Path) -> list[int]:
@@ -134,91 +107,33 @@ def snapshots(directory: Path) -> list[int]:
 def lost_snapshots(out: Path, every: int | None, done: int) -> list[Path]:
     """The snapshots that a run has written up to a round and that are no longer there."""
     numbers = range(every, done + 1, every) if every else ()
-    files = (_snapshot(out, number) for number in numbers)
+    files = (snapshot(out, number) for number in numbers)
     return [file for file in files if not file.exists()]
 
 
-def _snapshot(directory: Path, number: int) -> Path:
+def snapshot(directory: Path, number: int) -> Path:
+    """The file of the models after a round."""
     return directory / SNAPSHOTS / f"{number:06}.npz"
 
 
-def tell_size(best: Best, directory: Path, config: Config) -> None:
-    """Warns before the run if the files of its models will be large."""
+def tell_size(best: Best, directory: Path, every: int | None, rounds: int) -> None:
+    """Warns before the run if the files of its models will be large.
+
+    Args:
+      best: of the size of all models.
+      directory: of the run.
+      every: the option `--keep-models-every`.
+      rounds: of the run.
+    """
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(best.models))
     if 2 * size > LARGE:
         warn(
-            f"{directory / FILE} will take {2 * size / 1e9:.1f} GB: --no-keep-models leaves it out"
+            f"{directory / MODELS} will take {2 * size / 1e9:.1f} GB: --no-keep-models leaves it "
+            "out"
         )
-    every = config.keep_models_every
-    count = config.rounds // every if every else 0
+    count = rounds // every if every else 0
     if count * size > LARGE:
         warn(
             f"{directory / SNAPSHOTS} will take {count * size / 1e9:.1f} GB, {size / 1e9:.2g} GB "
             f"for each of {count} rounds: a larger --keep-models-every keeps fewer"
         )
-
-
-@checked
-def read_models(directory: Path, which: Models) -> Params:
-    """The models of all clients [C, ...], with several seeds [S, C, ...].
-
-    Args:
-      directory: of the run.
-      which: those of the last round, the best, or those of a round that `--keep-models-every` kept.
-
-    Raises:
-      InputError: the run has kept none, or the file is damaged.
-    """
-    if isinstance(which, int):
-        numbers = snapshots(directory)
-        has = f"those of {', '.join(map(str, numbers[:20]))}" if numbers else "none"
-        check(
-            which in numbers,
-            f"{directory} holds no models of round {which} in {SNAPSHOTS}, and {has}: "
-            "--keep-models-every keeps them",
-        )
-        return _read(_snapshot(directory, which), "last")
-    file = directory / FILE
-    check(
-        file.is_file(),
-        f"{directory} holds no {FILE}: run again without --no-keep-models",
-    )
-    return _read(file, which)
-
-
-def in_form(model: Params, like: Params) -> Params:
-    """A model of nested dictionaries, as files have it, in the form of another with the same paths.
-
-    Such a form may have lists, or None in the place of frozen parameters. A model with other paths
-    stays as it is.
-
-    Args:
-      model: one model.
-      like: of the form, with the shapes of its leaves.
-
-    Example:
-      >>> in_form({"0": {"w": 1.0}, "1": {"w": 2.0}}, [{"w": 0.0, "b": None}, {"w": 0.0}])
-      [{'w': 1.0, 'b': None}, {'w': 2.0}]
-    """
-    arrays = {tree.path(keys): leaf for keys, leaf in jax.tree_util.tree_leaves_with_path(model)}
-    leaves, structure = jax.tree_util.tree_flatten_with_path(like)
-    paths = [tree.path(keys) for keys, _ in leaves]
-    if set(paths) != set(arrays):
-        return model
-    return jax.tree_util.tree_unflatten(structure, [arrays[path] for path in paths])
-
-
-def _read(file: Path, which: str) -> Params:
-    """The models under a name in a file.
-
-    Raises:
-      InputError: the file is damaged.
-    """
-    models: dict[str, Any] = {}
-    for key, value in read_arrays(file, f"{which}/").items():
-        _, *above, name = key.split("/")
-        place = models
-        for part in above:
-            place = place.setdefault(part, {})
-        place[name] = value
-    return models

@@ -13,27 +13,20 @@ import numpy as np
 from jaxfl.core.errors import Diverged, InputError, check, warn
 from jaxfl.data.improbable import without_validation_score
 from jaxfl.experiment.config import Config, load_config, resolve
-from jaxfl.experiment.config.paths import with_plugin
-from jaxfl.experiment.session import checkpoints
+from jaxfl.experiment.config.paths import MODELS, with_plugin
+from jaxfl.experiment.session import checkpoints, models, run_directory
 from jaxfl.experiment.session.build import Built, build
-from jaxfl.experiment.session.clients import gather
-from jaxfl.experiment.session.constant import evaluate_constant
-from jaxfl.experiment.session.directory import begin, finish, reopen, vanished_files
+from jaxfl.experiment.session.constant_scores import evaluate_constant
+from jaxfl.experiment.session.gather import gather
 from jaxfl.experiment.session.history import History
 from jaxfl.experiment.session.interrupt import answer, hint, interruptible, interruption
-from jaxfl.experiment.session.models import (
-    better,
-    drop_snapshots,
-    models_of,
-    no_best,
-    tell_size,
-    write_snapshot,
-)
-from jaxfl.experiment.session.program import Program, evaluated_ids, records, stops
-from jaxfl.experiment.session.stored_program import make_program
+from jaxfl.experiment.session.make_program import make_program
+from jaxfl.experiment.session.run_directory import Draw
+from jaxfl.experiment.session.run_pictures import draw_run
+from jaxfl.experiment.session.run_program import Program, records, stops
 from jaxfl.experiment.store import files, locks
 from jaxfl.experiment.store.read_records import check_version, read_summary
-from jaxfl.experiment.store.records import Line, LineOfRun, Summary
+from jaxfl.experiment.store.records import LineOfRun, Summary
 from jaxfl.simulation import processes
 from jaxfl.simulation.metrics import metric_of
 
@@ -48,7 +41,12 @@ def silent(config: Config, line: LineOfRun | None) -> None:
 
 
 def execute(
-    config: Config, out: Path, *, overwrite: bool = False, follow: Follow = silent
+    config: Config,
+    out: Path,
+    *,
+    overwrite: bool = False,
+    follow: Follow = silent,
+    draw: Draw = draw_run,
 ) -> Summary:
     """One run from beginning to end; nothing is written before all is checked, loaded and compiled.
 
@@ -57,6 +55,7 @@ def execute(
       out: the directory to write, see docs/files.md.
       overwrite: replace a run that it holds.
       follow: called when the run begins and after each evaluation.
+      draw: makes the pictures, when the run begins and when it is finished.
 
     Returns:
       The content of `summary.json`.
@@ -75,15 +74,15 @@ def execute(
       ['mean', 'std', 'weighted', 'worst10']
     """
     locks.check_free([out], overwrite)
-    built = _build(config)
-    follow(built.config, None)
+    config, built = _build(config)
+    follow(config, None)
     program = make_program(built, out)
     digests = built.digests  # which all processes compute together
     with locks.locked(out):
         if processes.is_main_process():
-            begin(out, built, digests, overwrite)
+            run_directory.begin(out, config, built, digests, overwrite, draw)
         with hint(out, *ENDS):
-            return record_run(program, out, follow).summary(program.seconds)
+            return record_run(config, built, program, out, follow, draw)
 
 
 def resume(
@@ -93,6 +92,7 @@ def resume(
     rounds: int | None = None,
     plugin: Sequence[str] | None = None,
     follow: Follow = silent,
+    draw: Draw = draw_run,
 ) -> Summary:
     """Goes on with a run that was stopped, from its newest checkpoint, or from round 0 without one.
 
@@ -108,6 +108,7 @@ def resume(
       rounds: how many rounds the run shall have in all, if not as many as before.
       plugin: the files that `--plugin` has run now, if the command line goes on.
       follow: as in `execute`.
+      draw: as in `execute`.
 
     Returns:
       The content of `summary.json`.
@@ -125,7 +126,9 @@ def resume(
     """
     to_resume(directory, rounds)
     with locks.locked(directory):
-        return go_on(directory, devices=devices, rounds=rounds, plugin=plugin, follow=follow)
+        return go_on(
+            directory, devices=devices, rounds=rounds, plugin=plugin, follow=follow, draw=draw
+        )
 
 
 def go_on(
@@ -135,19 +138,20 @@ def go_on(
     rounds: int | None = None,
     plugin: Sequence[str] | None = None,
     follow: Follow = silent,
+    draw: Draw = draw_run,
 ) -> Summary:
     """As `resume`, in a directory that this process has locked."""
     with hint(directory, *ENDS, rounds=rounds):
         config = to_resume(directory, rounds)  # another process may have finished it
         config = with_plugin(config, plugin)
-        built = _build(config if devices is None else replace(config, devices=devices))
-        newest = checkpoints.find_checkpoint(directory, built.config, built.digests)
-        follow(built.config, None)
+        config, built = _build(config if devices is None else replace(config, devices=devices))
+        newest = checkpoints.find_checkpoint(directory, config, built.digests)
+        follow(config, None)
         program = make_program(built, directory, int(newest.name) if newest else 0)
         if rounds is not None and processes.is_main_process():
-            reopen(directory, rounds)
+            run_directory.reopen(directory, rounds)
     with hint(directory, *ENDS):
-        return record_run(program, directory, follow, newest).summary(program.seconds)
+        return record_run(config, built, program, directory, follow, draw, newest)
 
 
 def to_resume(directory: Path, rounds: int | None = None) -> Config:
@@ -199,52 +203,82 @@ def to_resume(directory: Path, rounds: int | None = None) -> Config:
 
 
 def record_run(
-    program: Program, out: Path, follow: Follow, checkpoint: Path | None = None
-) -> History:
-    """Executes a compiled run, from a checkpoint if one is given, and writes its directory."""
-    built, config = program.built, program.built.config
+    config: Config,
+    built: Built,
+    program: Program,
+    out: Path,
+    follow: Follow,
+    draw: Draw,
+    checkpoint: Path | None = None,
+) -> Summary:
+    """Executes a compiled run and writes its directory.
+
+    Args:
+      config: of the run.
+      built: its parts.
+      program: they, compiled.
+      out: the directory, which `begin` has opened.
+      follow: as in `execute`.
+      draw: as in `execute`.
+      checkpoint: from which the run goes on.
+    """
+    run, keeping = built.options.run, built.options.keeping
+    is_main = processes.is_main_process()
     history = History(built, out / files.ROUNDS)
-    best = no_best(program) if config.keep_models else None
-    if best and processes.is_main_process():
-        tell_size(best, out, config)
+    best = models.no_best(program) if keeping.keep_models else None
+    if best and is_main:
+        models.tell_size(best, out, keeping.keep_models_every, run.rounds)
     if checkpoint is not None:
-        program, best = checkpoints.read_checkpoint(checkpoint, program, best, history)
-    if processes.is_main_process():
+        padded = built.data.stored is None
+        program, best = checkpoints.read_checkpoint(checkpoint, program, best, history, padded)
+    if is_main:
         history.archive.drop_later()
-        drop_snapshots(out, program.done)
+        models.drop_snapshots(out, program.done)
         files.write_file(out / "metrics.jsonl", files.json_lines(history.lines))
-    due = stops(config.rounds, config.checkpoint_every) if config.checkpoint_every else []
+    due = stops(run.rounds, keeping.checkpoint_every) if keeping.checkpoint_every else []
     paths = []
     state = program.state
     with interruptible() as request:
         # A checkpoint may be of the end of a run that has ended by --stop-after.
         for record in () if history.stopped else records(program, answer(request)):
-            state = record.state
+            state, number = record.state, record.round
             line = history.add(record)
             if line is not None:
-                if processes.is_main_process():
+                if is_main:
                     files.append_lines(out / "metrics.jsonl", [line])
-                follow(config, _line_of_run(line, history))
-                best = best and better(best, program, record)
-            write_snapshot(program, state, record.round, out)
-            _check_convergence(config, history, record.round)
-            is_last = record.round == config.rounds or history.stopped is not None
+                shown: LineOfRun = {**line, "measure": history.measure}
+                if history.stopped is not None:
+                    shown["stopped"] = history.stopped
+                follow(config, shown)
+                best = best and models.better(best, program, record)
+            if keeping.keep_models_every and number % keeping.keep_models_every == 0:
+                models.write_snapshot(program.deploy(state), number, out)
+            if run.fail_on_divergence:
+                _check_convergence(history, number)
+            is_last = number == run.rounds or history.stopped is not None
             must_stop = not is_last and processes.any_process(request.is_set())
-            if record.round in due or must_stop or (is_last and due):
-                program.before_checkpoint(record.state)
-                paths.append(checkpoints.write_checkpoint(out, record, history, best, built))
+            if number in due or must_stop or (is_last and due):
+                program.before_checkpoint(state)
+                paths.append(
+                    checkpoints.write_checkpoint(out, config, record, history, best, built)
+                )
             if must_stop:
-                message = f"after round {record.round}: jaxfl resume {out} goes on"
+                message = f"after round {number}: jaxfl resume {out} goes on"
                 raise interruption(request.number, message)
             if is_last:
                 break
-        evaluated = evaluated_ids(built, history.ids[-1][:, -1])
+        evaluated = program.evaluated(history.ids[-1][:, -1])
         history.add_constant(evaluate_constant(built, evaluated), evaluated)
-        models = models_of(program, state, best) if best else {}
-        if processes.is_main_process():
-            vanished = vanished_files(out, history, paths)
-            finish(out, built, history, program.seconds, models)
-            if not config.checkpoint_every:
+        if best:
+            by_name = {"last": program.deploy(state), "best": best.models}
+            models.write_models(by_name, out / MODELS)
+        summary = history.summary(program.seconds)
+        if is_main:
+            vanished = run_directory.vanished_files(out, history, keeping, paths)
+            run_directory.write_arrays(out, history)
+            draw(out, config, built, history.lines)
+            files.write_json(out / "summary.json", summary)
+            if not keeping.checkpoint_every:
                 # Only a checkpoint of the last round could read them again.
                 history.archive.remove()
                 if built.data.stored is not None:
@@ -252,20 +286,13 @@ def record_run(
             _tell(out, built, history, vanished, evaluated)
         if processes.any_process(request.is_set()):
             raise interruption(request.number, f"the run in {out} is finished")
-    return history
+    return summary
 
 
-def _line_of_run(line: Line, history: History) -> LineOfRun:
-    """The newest line of a run, as it is followed."""
-    shown: LineOfRun = {**line, "measure": history.measure}
-    if history.stopped is not None:
-        shown["stopped"] = history.stopped
-    return shown
-
-
-def _build(config: Config) -> Built:
+def _build(config: Config) -> tuple[Config, Built]:
+    """The complete config and the parts of a run."""
     resolved = resolve(config)
-    return build(resolved, gather(resolved))
+    return resolved.config, build(resolved, gather(resolved))
 
 
 def _tell(
@@ -278,13 +305,16 @@ def _tell(
             f"lacks test examples{_undefined(built)}; choose another --test or --own, or --eval-on "
             "all"
         )
-    config = built.config
-    if config.stop_after is not None and np.isnan(history.validation).all():
+    stop_after = built.options.scores.stop_after
+    if stop_after is not None and np.isnan(history.validation).all():
         warn(
             f"no client of the run in {out} has a validation score{_undefined(built)}: "
-            f"--stop-after {config.stop_after} could not end it"
+            f"--stop-after {stop_after} could not end it"
         )
-    _warn_of_undefined(history, evaluated)
+    clients = history.without_validation_score(evaluated)
+    message = without_validation_score(metric_of(history.measure).title, clients, history.names)
+    if message:
+        warn(message)
     if vanished:
         raise InputError(
             f"{', '.join(vanished)} in {out} vanished or changed during the run: the scores and "
@@ -294,27 +324,14 @@ def _tell(
 
 def _undefined(built: Built) -> str:
     """The other reason why clients have no score, of metrics that are named."""
-    if not built.config.metric:
+    if not built.options.scores.metric:
         return ""
     return f", or has examples on which {metric_of(built.metrics[0]).title} is not defined"
 
 
-def _warn_of_undefined(history: History, evaluated: np.ndarray) -> None:
-    """Warns of clients with validation examples, of which the first metric makes no score.
-
-    Args:
-      history: of the run.
-      evaluated: ids of the clients that were evaluated last [S, E].
-    """
-    clients = history.without_validation_score(evaluated)
-    message = without_validation_score(metric_of(history.measure).title, clients, history.names)
-    if message:
-        warn(message)
-
-
-def _check_convergence(config: Config, history: History, number: int) -> None:
-    """Raises `Diverged` if a client was left out by round `number` and the config says to stop."""
-    if config.fail_on_divergence and history.diverged:
+def _check_convergence(history: History, number: int) -> None:
+    """Raises `Diverged` if a client was left out by round `number`."""
+    if history.diverged:
         ids = ", ".join(
             history.names[one] if history.names else str(one) for one in sorted(history.diverged)
         )

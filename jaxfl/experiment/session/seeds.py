@@ -17,12 +17,17 @@ from jaxtyping import PyTree
 
 from jaxfl.core.errors import check
 from jaxfl.core.ragged import is_ragged, join_shared, split_shared
-from jaxfl.experiment.config import Setting
+from jaxfl.experiment.config.fields import DataOptions
 
 
-def seeds_of(setting: Setting) -> "Seeds":
-    """The seeds and folds of a run."""
-    return Seeds(setting.seed, setting.seeds * setting.folds, setting.folds)
+def seeds_of(data: DataOptions, seeds: int) -> "Seeds":
+    """The seeds and folds of a run.
+
+    Args:
+      data: with the first seed and the number of folds.
+      seeds: how many there are.
+    """
+    return Seeds(data.seed, seeds * data.folds, data.folds)
 
 
 class Seeds(NamedTuple):

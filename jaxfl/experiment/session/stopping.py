@@ -2,30 +2,11 @@
 
 from collections.abc import Sequence
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from jaxfl.core.errors import check
 from jaxfl.core.options import checked
-from jaxfl.experiment.config import Config
-from jaxfl.simulation import mesh
 from jaxfl.simulation.statistics import Stopped
-
-
-def check_stopping(config: Config, val_mask: Array | np.ndarray, counted: np.ndarray) -> None:
-    """Raises an `InputError` if a run is to stop by validation, and no client has validation data.
-
-    Args:
-      config: of the run.
-      val_mask: of the validation examples [C, n].
-      counted: the clients whose scores count [C].
-    """
-    check(
-        config.stop_after is None or bool(jnp.any(mesh.fetch(val_mask)[counted])),
-        "--stop-after is given, and no client whose scores count has validation data: give a "
-        "larger --val, or leave it out",
-    )
 
 
 @checked

@@ -15,7 +15,7 @@ from jaxfl.core.errors import InputError, check
 from jaxfl.core.types import Dataset, Federation, Pool
 from jaxfl.experiment.config import parse_json
 from jaxfl.experiment.store import files, locks
-from jaxfl.experiment.store.manifest import digest_files
+from jaxfl.experiment.store.digests import digest_files
 from jaxfl.simulation.on_disk import StoredFederation, open_federation, write_federation
 from jaxfl.simulation.on_disk.federation import PARTS, Part
 

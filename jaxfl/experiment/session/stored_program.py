@@ -1,4 +1,4 @@
-"""What a run computes whose clients lie on disk, in the form of a `Program`."""
+"""The program of a run whose clients lie on disk."""
 
 import time
 from pathlib import Path
@@ -9,15 +9,14 @@ import numpy as np
 from jaxfl.core.errors import check
 from jaxfl.core.types import Info, Params, State
 from jaxfl.experiment.session.build import Built
-from jaxfl.experiment.session.program import (
+from jaxfl.experiment.session.run_program import (
     EVALUATE,
     INIT,
     ROUNDS,
     START,
     Program,
-    compile_run,
-    evaluated_ids,
     random_stream,
+    stops,
     stretches,
 )
 from jaxfl.experiment.store import files
@@ -31,23 +30,18 @@ from jaxfl.simulation.on_disk import (
 )
 
 
-def make_program(built: Built, directory: Path, done: int = 0) -> Program:
-    """What a run computes, wherever its clients lie.
+def stored_program(built: Built, stored: StoredFederation, directory: Path, done: int) -> Program:
+    """The program of a run whose clients lie on disk.
 
     Args:
       built: the run.
-      directory: of the run; the states of clients on disk lie in it.
+      stored: its clients.
+      directory: of the run; the states of the clients lie in it.
       done: rounds that are already done; a checkpoint has their state.
     """
-    stored = built.data.stored
-    if stored is None:
-        return compile_run(built, done)
-    return _stored_program(built, stored, directory, done)
-
-
-def _stored_program(built: Built, stored: StoredFederation, directory: Path, done: int) -> Program:
     began = time.perf_counter()
-    config = built.config
+    run, score_after = built.options.run, built.options.scores.score_after
+    pieces = stretches(built.options, done)
     check(
         jax.process_count() == 1,
         f"--store is given to {jax.process_count()} processes that run together: start one",
@@ -60,7 +54,7 @@ def _stored_program(built: Built, stored: StoredFederation, directory: Path, don
             built.algorithm,
             random_stream(seed, INIT),
             stored,
-            keep=config.keep,
+            keep=built.options.keeping.keep,
             resume=done > 0,
         )
     rounds = make_stored_rounds(
@@ -70,15 +64,15 @@ def _stored_program(built: Built, stored: StoredFederation, directory: Path, don
         clients,
         work=built.work,
         lost=built.lost,
-        trained=config.score_after == "trained",
+        trained=score_after == "trained",
     )
     assess = make_stored_evaluate(
         built.algorithm,
         built.task,
         stored,
         clients,
-        chunk=config.chunk,
-        after=config.score_after,
+        chunk=run.chunk,
+        after=score_after,
         metrics=built.named_metrics,
     )
 
@@ -101,17 +95,21 @@ def _stored_program(built: Built, stored: StoredFederation, directory: Path, don
         shapes = rounds(random_stream(seed, ROUNDS), state, 0, 1, compile_only=True)
         ids = np.arange(shapes.loss.shape[0], dtype=np.int32)
         trained = None
-        if config.score_after == "trained":
+        if score_after == "trained":
             zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes.trained)
             trained = mesh.place(zeros)
         key = jax.random.fold_in(random_stream(seed, EVALUATE), START)
-        evaluated = evaluated_ids(built, ids)
+        evaluated = built.evaluated(ids)
         assess(key, state, evaluated, trained, round=0, compile_only=True)
-    lengths = {end - start for start, end in stretches(built, done)}
     return Program(
-        built,
+        built.seeds,
+        built.clients,
+        built.devices,
+        pieces,
+        stops(run.rounds, built.options.scores.eval_every),
+        built.evaluated,
         state,
-        {length: advance(length) for length in lengths},
+        {end - start: advance(end - start) for start, end in pieces},
         evaluate,
         _no_models,
         time.perf_counter() - began,

@@ -195,16 +195,6 @@ class Archive:
             for matrix in part[seed]:
                 yield np.broadcast_to(matrix, shape)
 
-    def last(self, name: str) -> np.ndarray:
-        """The weights [M, M] of the last of `numbers`, of the first seed."""
-        shape, _ = self.matrices[name]
-        parts = [part for part in self.weights.get(name, []) if part.shape[1]]
-        if parts:
-            return np.broadcast_to(parts[-1][0, -1], shape)
-        file, kept = next(one for one in reversed(self.pieces.items()) if one[1])
-        (matrix,) = npz.read_parts(file, _member(name, 0), [len(kept) - 1])
-        return np.broadcast_to(matrix, shape)
-
     def _learn(
         self, matrices: dict[str, tuple[tuple[int, ...], np.dtype]], ids: np.ndarray
     ) -> None:

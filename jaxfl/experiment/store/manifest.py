@@ -8,15 +8,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jax
-import numpy as np
-from jaxtyping import PyTree
-
-from jaxfl.core.ragged import is_ragged
 from jaxfl.experiment.config import parse_json
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.archive import digest_pieces
-from jaxfl.simulation import mesh
+from jaxfl.experiment.store.digests import digest_files
 
 MANIFEST = "manifest.json"
 
@@ -66,6 +61,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise ValueError(f"it is of round {content['round']}")
     try:
         digests = digest_files(folder)
+        del digests[MANIFEST]
     except OSError as error:
         raise ValueError(str(error)) from error
     record = content["files"]
@@ -93,49 +89,6 @@ def check_pieces(folder: Path, manifest: dict[str, Any]) -> None:
         raise ValueError(str(error)) from error
     if digest != manifest["pieces"]:
         raise ValueError(f"a file of {folder} is damaged, missing or of another run")
-
-
-def digest_arrays(tree: PyTree) -> str:
-    """The SHA-256 of the arrays of a pytree: of their types, shapes and bytes.
-
-    The digest of a `Ragged` array is that of the padded array, which is made client by client. If
-    several processes run together, each must call it.
-    """
-    digest = hashlib.sha256()
-    for leaf in jax.tree.leaves(tree, is_leaf=is_ragged):
-        array = mesh.fetch(leaf)
-        digest.update(f"{array.dtype.str} {array.shape}".encode())
-        pieces = [array]
-        if is_ragged(array):
-            pieces = (array[client].padded() for client in np.ndindex(array.start.shape))
-        for piece in pieces:
-            # An array is a buffer, which the types of Python 3.11 cannot say.
-            digest.update(np.ascontiguousarray(piece))  # pyright: ignore[reportArgumentType]
-    return digest.hexdigest()
-
-
-def digest_files(folder: Path) -> dict[str, str]:
-    """The SHA-256 of every file below a folder, by its path there; that of the manifest is absent.
-
-    Raises:
-      OSError: a file cannot be read.
-    """
-    every = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
-    return {
-        name: digest_file(path)
-        for name, path in sorted(every.items())
-        if path.is_file() and name != MANIFEST
-    }
-
-
-def digest_file(path: Path) -> str:
-    """The SHA-256 of a file.
-
-    Raises:
-      OSError: the file cannot be read.
-    """
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _digest(content: bytes) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfl.experiment.config.text import parse_json
+from jaxfl.experiment.config.json_text import parse_json
 
 SUFFIX = ".safetensors"
 LONGEST = 100_000_000  # bytes of a header, as the format says

@@ -8,7 +8,7 @@ from jaxfl.core.types import Cohort
 from jaxfl.experiment.config import Config, Resolved
 from jaxfl.experiment.config.hints import value_of
 from jaxfl.experiment.session.build import build
-from jaxfl.experiment.session.clients import Data
+from jaxfl.experiment.session.gather import Data
 
 
 def equalise(configs: list[Resolved[Config]], data: Data) -> list[Resolved[Config]]:

@@ -11,14 +11,15 @@ from jaxfl.experiment.config import Config, load_config, load_configs, resolve, 
 from jaxfl.experiment.config.changes import differences
 from jaxfl.experiment.config.paths import with_plugin
 from jaxfl.experiment.session.build import Built, build
-from jaxfl.experiment.session.clients import Data, gather
-from jaxfl.experiment.session.directory import begin, drawn_clients
+from jaxfl.experiment.session.gather import Data, gather
 from jaxfl.experiment.session.interrupt import hint
+from jaxfl.experiment.session.make_program import make_program
 from jaxfl.experiment.session.run import Follow, execute, record_run, resume, silent, to_resume
-from jaxfl.experiment.session.stored_program import make_program
+from jaxfl.experiment.session.run_directory import begin
+from jaxfl.experiment.session.run_pictures import draw_run, drawn_clients
 from jaxfl.experiment.store import files, locks
-from jaxfl.experiment.store.finished import last_graph, load_finished, read_run
-from jaxfl.experiment.store.inputs import check_inputs, digests_of
+from jaxfl.experiment.store.digests import check_inputs, digests_of
+from jaxfl.experiment.store.finished_runs import last_graph, load_finished, read_run
 from jaxfl.experiment.store.read_records import read_digests, read_summary
 from jaxfl.experiment.store.records import Digests, Summary
 from jaxfl.experiment.studies.budget import equalise
@@ -90,7 +91,7 @@ def plan(
       ['configs.json', 'inputs.json']
     """
     ready, data = _build_all(configs, out, overwrite, equal_budget)
-    configs = [built.config for built in ready]
+    configs = [config for config, _ in ready]
     digests = digests_of(configs, [data.digest])
     with locks.locked(out):
         _write_plan(configs, digests, out, overwrite)
@@ -98,7 +99,7 @@ def plan(
 
 def _build_all(
     configs: list[Config], out: Path, overwrite: bool, equal_budget: bool
-) -> tuple[list[Built], Data]:
+) -> tuple[list[tuple[Config, Built]], Data]:
     """Checks and builds the runs of a comparison, before anything is written."""
     names = [files.directory_name(config.name) for config in configs]
     check(bool(configs), "nothing to compare: give a config for each algorithm")
@@ -114,7 +115,7 @@ def _build_all(
     every = [first, *(resolve(config, first.source) for config in configs[1:])]
     if equal_budget:
         every = equalise(every, data)
-    return [build(resolved, data) for resolved in every], data
+    return [(resolved.config, build(resolved, data)) for resolved in every], data
 
 
 def _write_plan(configs: list[Config], digests: Digests, out: Path, overwrite: bool) -> None:
@@ -175,8 +176,8 @@ def resume_comparison(
                 result = read_run(run)
                 follow(config, {**result.lines[-1], "measure": result.summary["measure"]})
             elif (run / "config.json").exists():
-                options = {"devices": devices, "rounds": more_rounds(run, config)}
-                resume(run, **options, plugin=plugin, follow=follow)
+                more = more_rounds(run, config)
+                resume(run, devices=devices, rounds=more, plugin=plugin, follow=follow)
             else:
                 changes = {} if devices is None else {"devices": devices}
                 # What a process left that ended before it wrote config.json
@@ -254,7 +255,12 @@ def run_directories(configs: list[Config], out: Path) -> dict[str, Path]:
 
 
 def _run_all(
-    ready: list[Built], data: Data, out: Path, overwrite: bool, follow: Follow, stack: ExitStack
+    ready: list[tuple[Config, Built]],
+    data: Data,
+    out: Path,
+    overwrite: bool,
+    follow: Follow,
+    stack: ExitStack,
 ) -> dict[str, Summary]:
     """Executes the runs one after the other, and writes the comparison.
 
@@ -262,26 +268,26 @@ def _run_all(
     an interruption says how to go on with it.
     """
     summaries = {}
-    configs = [built.config for built in ready]
+    configs = [config for config, _ in ready]
     digests = digests_of(configs, [data.digest])
     directories = run_directories(configs, out)
-    for place, built in enumerate(ready):
-        name = built.config.name
-        follow(built.config, None)
-        program = make_program(built, directories[name])
+    for place, (config, built) in enumerate(ready):
+        run = directories[config.name]
+        follow(config, None)
+        program = make_program(built, run)
         if place == 0:
             stack.enter_context(locks.locked(out))
             if processes.is_main_process():
                 _write_plan(configs, digests, out, overwrite)
             stack.enter_context(hint(out, *ENDS, always=True))
-        with locks.locked(directories[name]):
+        with locks.locked(run):
             if processes.is_main_process():
-                begin(directories[name], built, built.digests, overwrite)
-            history = record_run(program, directories[name], follow)
-        summaries[name] = history.summary(program.seconds)
+                begin(run, config, built, built.digests, overwrite, draw_run)
+            summary = record_run(config, built, program, run, follow, draw_run)
+        summaries[config.name] = summary
     if not processes.is_main_process():
         return summaries
-    return write_table(out, directories, ready[0])
+    return write_table(out, directories, ready[0][1])
 
 
 def write_table(out: Path, directories: dict[str, Path], first: Built) -> dict[str, Summary]:
@@ -299,7 +305,9 @@ def write_table(out: Path, directories: dict[str, Path], first: Built) -> dict[s
     by_name = {name: Graph(*graph) for name, graph in graphs.items() if graph is not None}
     if by_name:
         figure = draw_graphs(by_name, drawn_clients(first))
-        write_picture(out, "graphs", figure, first.config.format)
-    config = first.config
+        write_picture(out, "graphs", figure, first.options.pictures.format)
+    pictures = first.options.pictures
     runs = load_finished(list(directories.values()))
-    return write_comparison(runs, out, config.format, title=config.title, panels=config.panels)
+    return write_comparison(
+        runs, out, pictures.format, title=pictures.title, panels=pictures.panels
+    )

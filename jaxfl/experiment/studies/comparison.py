@@ -5,8 +5,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jaxfl.experiment.session.by_client import Answers
-from jaxfl.experiment.session.client_tables import client_records, client_sections
+from jaxfl.experiment.reading.by_client import Answers
+from jaxfl.experiment.reading.client_tables import client_records, client_sections
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.records import Runs, Summary
 from jaxfl.experiment.tables.formats import as_json, comma_separated, latex, markdown
@@ -117,9 +117,9 @@ def text_of_clients(answers: Sequence[Answers], format: str) -> str:
     """What each client gains, as text.
 
     Args:
-      answers: of `session.by_client.client_answers`.
-      format: "md" or "latex", for the tables of `session.client_tables.client_sections`; "csv" or
-        "json", for the records of `session.client_tables.client_records`.
+      answers: of `reading.by_client.client_answers`.
+      format: "md" or "latex", for the tables of `reading.client_tables.client_sections`; "csv" or
+        "json", for the records of `reading.client_tables.client_records`.
     """
     if format in ("md", "latex"):
         tables = [table for one in answers for table in client_sections(one)]
@@ -132,7 +132,7 @@ def write_clients(answers: Sequence[Answers], out: Path, formats: Sequence[str] 
     """Writes what each client gains into `out`, as `CLIENT_TEXTS` names the files.
 
     Args:
-      answers: of `session.by_client.client_answers`.
+      answers: of `reading.by_client.client_answers`.
       out: the directory to write.
       formats: as `--format`; "md" is written in any case.
     """

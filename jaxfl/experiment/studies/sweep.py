@@ -8,15 +8,15 @@ import numpy as np
 
 from jaxfl.core.errors import InputError, check
 from jaxfl.experiment.config import Config, to_json
+from jaxfl.experiment.config.json_text import config_from, plugin_hint
 from jaxfl.experiment.config.paths import (
     with_absolute_files,
     with_absolute_paths,
     with_plugin,
 )
-from jaxfl.experiment.config.text import config_from, plugin_hint
 from jaxfl.experiment.session.interrupt import answer, hint, interruptible, interruption
 from jaxfl.experiment.store import files, locks
-from jaxfl.experiment.store.inputs import check_inputs
+from jaxfl.experiment.store.digests import check_inputs
 from jaxfl.experiment.store.read_records import read_plan, read_trials
 from jaxfl.experiment.store.records import Plan, Search, Trial, TrialEntry, TrialLine
 from jaxfl.experiment.studies.points import Point
@@ -200,7 +200,7 @@ def _go_on(
     with interruptible() as request:
         seen: dict[int, Trial] = {}
         for group in groups:
-            places = group[1]
+            places = group.places
             if not written.keys() >= set(places):
                 if request.is_set():
                     raise interruption(request.number)
@@ -238,7 +238,7 @@ def close(
     Raises:
       InputError: no trial has a finite score; the directory is then empty again.
     """
-    trials = [written[place] for _, places in groups for place in places]
+    trials = [written[place] for group in groups for place in group.places]
     if all(trial["val"] is None for trial in trials):
         for name in (files.PLAN, files.TRIALS):
             files.remove(out / name)

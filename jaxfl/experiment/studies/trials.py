@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,15 +15,14 @@ from jaxfl.core.options import options_of, takes_traced_numbers
 from jaxfl.experiment.config import Config, Setting, resolve
 from jaxfl.experiment.config.hints import hints, option, read_field
 from jaxfl.experiment.session.build import Built, build
-from jaxfl.experiment.session.clients import Data, gather
+from jaxfl.experiment.session.gather import Data, gather
 from jaxfl.experiment.session.lines import number_or_null
-from jaxfl.experiment.session.program import START, one_seed, wait_for
-from jaxfl.experiment.store.inputs import digests_of
+from jaxfl.experiment.session.run_program import START, one_seed, wait_for
+from jaxfl.experiment.store.digests import digests_of
 from jaxfl.experiment.store.records import Digests, Plan, Trial
 from jaxfl.experiment.studies.points import Point
 from jaxfl.simulation import mesh
 
-Group = tuple[Built, list[int]]  # a run, and the places of the points that share its program
 OPTIONS = hints(Setting)  # by name
 # Trials that differ in these options share their clients.
 SHARED = {
@@ -37,6 +36,14 @@ SHARED = {
     "local_steps",
     "model",
 }
+
+
+class Group(NamedTuple):
+    """The trials that share a program."""
+
+    config: Config  # of the first one
+    built: Built
+    places: list[int]  # among the points
 
 
 def build_groups(config: Config, points: list[Point]) -> list[Group]:
@@ -81,14 +88,14 @@ def build_groups(config: Config, points: list[Point]) -> list[Group]:
             data[where] = gather(first)
         for place in group[1:]:
             build(first.replace(hyper=configs[place].hyper), data[where])
-        ready.append((build(first, data[where]), group))
+        ready.append(Group(first.config, build(first, data[where]), group))
     return ready
 
 
 def group_digests(groups: list[Group]) -> Digests:
     """The digests of all that the trials read."""
-    data = {id(built.data): built.data for built, _ in groups}
-    return digests_of([built.config for built, _ in groups], [one.digest for one in data.values()])
+    data = {id(group.built.data): group.built.data for group in groups}
+    return digests_of([group.config for group in groups], [one.digest for one in data.values()])
 
 
 def run_group(group: Group, plan: Plan, meanwhile: Callable[[], None]) -> dict[int, Trial]:
@@ -102,20 +109,22 @@ def run_group(group: Group, plan: Plan, meanwhile: Callable[[], None]) -> dict[i
     Returns:
       The trials by their places in the list of points.
     """
-    built, places = group
-    points = [plan["points"][place] for place in places]
-    numbers = _number_names(built.config.algorithm)
-    return dict(zip(places, _together(built, points, numbers, meanwhile), strict=True))
+    points = [plan["points"][place] for place in group.places]
+    numbers = _number_names(group.config.algorithm)
+    return dict(zip(group.places, _together(group.built, points, numbers, meanwhile), strict=True))
 
 
-def name_of(group: Group) -> str:
-    """The trials of a group in words.
+def name_of(places: list[int]) -> str:
+    """Trials in words.
+
+    Args:
+      places: among the points.
 
     Example:
-      >>> name_of((None, [4])), name_of((None, [0, 2, 5]))
+      >>> name_of([4]), name_of([0, 2, 5])
       ('trial 5', 'trial 1 and 2 more')
     """
-    first, *others = group[1]
+    first, *others = places
     return f"trial {first + 1}{f' and {len(others)} more' if others else ''}"
 
 
@@ -130,7 +139,7 @@ def _together(
       numbers: the hyper-parameters that may be traced.
       meanwhile: called again and again while the devices compute.
     """
-    config, seeds = built.config, built.seeds
+    rounds, seeds = built.options.run.rounds, built.seeds
     names = [
         name
         for name in points[0]
@@ -143,9 +152,9 @@ def _together(
     def trial(values: dict[str, Array], seed: Array, federation):
         init, advance, deploy, assess = one_seed(built, built.with_hyper(**values), "none")
         state = init(seed, federation)
-        state, _ = advance(config.rounds, seed, federation, state, START)
+        state, _ = advance(rounds, seed, federation, state, START)
         models = deploy(federation, state, ids)
-        evaluation = assess(seed, federation, models, config.rounds, ids)
+        evaluation = assess(seed, federation, models, rounds, ids)
         return jnp.nanmean(evaluation.deployed.val), jnp.nanmean(evaluation.deployed.test)
 
     run: Callable = seeds.each(trial, (None, 0, 0))

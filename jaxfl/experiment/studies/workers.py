@@ -11,13 +11,14 @@ from jaxfl.core.options import checked
 from jaxfl.experiment.config import Config, load_configs, resolve
 from jaxfl.experiment.config.paths import with_plugin
 from jaxfl.experiment.session.build import build
-from jaxfl.experiment.session.clients import Data, gather
-from jaxfl.experiment.session.directory import begin
+from jaxfl.experiment.session.gather import Data, gather
 from jaxfl.experiment.session.interrupt import answer, hint, interruptible, interruption
+from jaxfl.experiment.session.make_program import make_program
 from jaxfl.experiment.session.run import Follow, go_on, record_run, silent
-from jaxfl.experiment.session.stored_program import make_program
+from jaxfl.experiment.session.run_directory import begin
+from jaxfl.experiment.session.run_pictures import draw_run
 from jaxfl.experiment.store import files, locks
-from jaxfl.experiment.store.inputs import check_inputs, digests_of
+from jaxfl.experiment.store.digests import check_inputs, digests_of
 from jaxfl.experiment.store.read_records import (
     read_digests,
     read_lines,
@@ -124,12 +125,13 @@ def _execute(
         go_on(run, devices=devices, rounds=rounds, plugin=plugin, follow=follow)
         return
     here = config if devices is None else replace(config, devices=devices)
-    built = build(resolve(here, data.source), data)
-    follow(built.config, None)
+    resolved = resolve(here, data.source)
+    built = build(resolved, data)
+    follow(resolved.config, None)
     program = make_program(built, run)
     # A worker that ended before it wrote config.json may have left a picture.
-    begin(run, built, built.digests, overwrite=True)
-    record_run(program, run, follow)
+    begin(run, resolved.config, built, built.digests, overwrite=True, draw=draw_run)
+    record_run(resolved.config, built, program, run, follow, draw_run)
 
 
 def work_on_search(
@@ -190,9 +192,9 @@ def work_on_search(
         rest = take_all(
             [
                 Share(
-                    name_of(group),
-                    locks.beside(directory / f"trial-{group[1][0]}"),
-                    partial(is_done, group[1]),
+                    name_of(group.places),
+                    locks.beside(directory / f"trial-{group.places[0]}"),
+                    partial(is_done, group.places),
                     partial(execute, group),
                 )
                 for group in groups

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from jaxfl.experiment.config import Config, DataOptions, Setting
+from jaxfl.experiment.config import Config, Setting
+from jaxfl.experiment.config.fields import DataOptions
 from jaxfl.experiment.config.hints import marked, notes_of, option
 from jaxfl.experiment.config.notes import NO_SCORE, OF_CLIENTS, Effect, Heading
 from jaxfl.experiment.store.records import Runs

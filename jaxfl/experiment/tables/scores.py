@@ -203,7 +203,7 @@ def comparison_entries(runs: Runs) -> list[ComparisonEntry]:
     """The content of `comparison.json`.
 
     Args:
-      runs: of `store.finished.load_finished`.
+      runs: of `store.finished_runs.load_finished`.
     """
     fields = get_type_hints(ComparisonEntry)
     content = []

@@ -58,7 +58,7 @@ def sections(
     their own, because their scores cannot be compared.
 
     Args:
-      runs: of `store.finished.load_finished`.
+      runs: of `store.finished_runs.load_finished`.
       by: an option or a hyper-parameter whose values are the columns of one table of all runs.
       against: the name of a run or a method; the differences of all others from it have a table.
       columns: of the tables of runs, in this order, as `wording.titles_of` takes them; all if none.

@@ -24,7 +24,7 @@ def score_records(runs: Runs, against: str | None = None) -> list[Record]:
     Scores are as tables show them: accuracies in %, errors as their root.
 
     Args:
-      runs: of `store.finished.load_finished`.
+      runs: of `store.finished_runs.load_finished`.
       against: the name of a run or a method; `difference` is how far the mean score of the deployed
         models is better than that run's, for the same seed and fold.
 

@@ -20,19 +20,19 @@ from jaxfl.cli import main
 from jaxfl.core.errors import InputError
 from jaxfl.experiment import Config, execute, gather, resolve
 from jaxfl.experiment.config.changes import changed_options
-from jaxfl.experiment.html import clients as page_clients
+from jaxfl.experiment.html import client_parts as page_clients
 from jaxfl.experiment.html.document import facts
 from jaxfl.experiment.html.page import write_page
-from jaxfl.experiment.pictures.clients import Clients
+from jaxfl.experiment.pictures.client_colours import Clients
 from jaxfl.experiment.pictures.drawing import METHODS, STYLES
 from jaxfl.experiment.pictures.graphs import Graph
-from jaxfl.experiment.store.finished import load_finished
+from jaxfl.experiment.store.finished_runs import load_finished
 from jaxfl.experiment.store.records import RunRecord
 from jaxfl.experiment.studies.sweep import write_search
 
 pytest.importorskip("plotly")
 from jaxfl.experiment.html.client_figures import graph_view
-from jaxfl.experiment.html.curves import DASHES, curve_views
+from jaxfl.experiment.html.curve_views import DASHES, curve_views
 
 HOSTILE = '</script><script>document.title="hit"</script><img src=http://example.org/x>&'
 SHORT = {

@@ -5,7 +5,7 @@ import pytest
 
 from jaxfl.data import from_arrays
 from jaxfl.experiment.pictures import depth, graphs
-from jaxfl.experiment.pictures.clients import clients_of
+from jaxfl.experiment.pictures.client_colours import clients_of
 
 SOURCE = from_arrays(np.zeros((40, 1)), np.arange(40) % 4, np.zeros((4, 1)), np.arange(4))
 PARTS = [np.arange(10 * client, 10 * client + 10) for client in range(4)]

@@ -10,8 +10,9 @@ from PIL import Image
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.data import from_arrays
 from jaxfl.experiment import Config
-from jaxfl.experiment.pictures import curves, drawing, graphs, network
-from jaxfl.experiment.pictures.clients import clients_of
+from jaxfl.experiment.pictures import client_network as network
+from jaxfl.experiment.pictures import curves, drawing, graphs
+from jaxfl.experiment.pictures.client_colours import clients_of
 from jaxfl.experiment.store import files
 from jaxfl.experiment.tables.heading import graph_title
 

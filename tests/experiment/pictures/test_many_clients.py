@@ -9,11 +9,13 @@ from matplotlib.patches import Rectangle
 
 from jaxfl.data import from_arrays
 from jaxfl.experiment.html.client_figures import graph_view, holding_view
-from jaxfl.experiment.pictures import graphs, network, partition
-from jaxfl.experiment.pictures.clients import clients_of
-from jaxfl.experiment.pictures.drawing import png
+from jaxfl.experiment.pictures import client_network as network
+from jaxfl.experiment.pictures import graphs
+from jaxfl.experiment.pictures import partition_picture as partition
+from jaxfl.experiment.pictures.client_colours import clients_of
+from jaxfl.experiment.pictures.drawing import render
 from jaxfl.experiment.pictures.graphs import Graph
-from jaxfl.experiment.pictures.neighbours import bin_edges, mean_weights
+from jaxfl.experiment.pictures.neighbour_means import bin_edges, mean_weights
 
 MANY = 1203
 LABELS = 4
@@ -74,7 +76,7 @@ def test_a_graph_has_no_more_cells_and_arrows_than_can_be_seen():
     assert [text.get_text() for text in circles.texts] == ["602", "601"]
     assert len(circles.patches) == 2
     assert "inside a circle: 20%" in circles.get_title()
-    assert len(png(figure)) < 1_000_000
+    assert len(render(figure)) < 1_000_000
 
 
 def test_the_weight_inside_a_group_is_that_of_the_others_in_it():

@@ -6,8 +6,9 @@ import numpy as np
 
 from jaxfl.data import from_arrays, natural
 from jaxfl.experiment.html.client_figures import holding_view
-from jaxfl.experiment.pictures import graphs, partition
-from jaxfl.experiment.pictures.clients import clients_of
+from jaxfl.experiment.pictures import graphs
+from jaxfl.experiment.pictures import partition_picture as partition
+from jaxfl.experiment.pictures.client_colours import clients_of
 
 # North and west hold the label 1 alone, so that they stand behind the others.
 OWNERS = np.arange(40) % 4

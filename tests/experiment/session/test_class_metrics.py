@@ -12,7 +12,7 @@ from jaxfl.cli import main
 from jaxfl.core.errors import InputError
 from jaxfl.experiment import Config, execute, resolve
 from jaxfl.experiment.html.page import write_page
-from jaxfl.experiment.store.finished import load_finished
+from jaxfl.experiment.store.finished_runs import load_finished
 from jaxfl.experiment.tables.tables import table_cells
 from jaxfl.experiment.trackers import shown_name
 from jaxfl.simulation.metrics import METRICS, Metric, metric_of, named_metrics

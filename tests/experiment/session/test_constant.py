@@ -13,8 +13,8 @@ import jaxfl
 from jaxfl.core.errors import RunWarning
 from jaxfl.experiment import Config, execute, resolve
 from jaxfl.experiment.session.build import build
-from jaxfl.experiment.session.clients import gather
-from jaxfl.experiment.store.finished import load_finished
+from jaxfl.experiment.session.gather import gather
+from jaxfl.experiment.store.finished_runs import load_finished
 from jaxfl.experiment.tables.sections import sections
 
 CLIENTS = 6

@@ -15,9 +15,9 @@ from jaxfl.data import federate
 from jaxfl.data.partition import iid
 from jaxfl.experiment import Config, resolve
 from jaxfl.experiment.session.build import build
-from jaxfl.experiment.session.clients import Data, gather
-from jaxfl.experiment.session.program import START, one_seed
+from jaxfl.experiment.session.gather import Data, gather
 from jaxfl.experiment.session.run import execute
+from jaxfl.experiment.session.run_program import START, one_seed
 from jaxfl.experiment.session.seeds import Seeds
 
 OPTIONS = {

@@ -19,7 +19,7 @@ from jaxfl.core.errors import InputError
 from jaxfl.core.facts import facts_of
 from jaxfl.core.types import Cohort
 from jaxfl.experiment import Config, build, execute, gather, resolve, resume
-from jaxfl.experiment.session.initial import read_model
+from jaxfl.experiment.session.initial_weights import read_model
 
 SHORT = Config(
     algorithm="fedavg",

@@ -17,7 +17,7 @@ from jaxfl.experiment import Config, compare, execute, load_config, resume, resu
 from jaxfl.experiment.config.hints import marked
 from jaxfl.experiment.config.notes import INPUT, PATH
 from jaxfl.experiment.config.paths import files_of, with_absolute_paths
-from jaxfl.experiment.store.inputs import changed_inputs, digest_inputs
+from jaxfl.experiment.store.digests import changed_inputs, digest_inputs
 
 SHORT = Config(
     algorithm="gossip",

@@ -156,6 +156,6 @@ def test_a_stop_while_the_last_files_are_written_says_how_to_go_on(tmp_path, mon
         send()
         send()
 
-    monkeypatch.setattr("jaxfl.experiment.session.run.finish", write)
+    monkeypatch.setattr("jaxfl.experiment.session.run_directory.write_arrays", write)
     with pytest.raises(KeyboardInterrupt, match=r"jaxfl resume .*x goes on"):
         execute(SHORT, Path(tmp_path / "x"))

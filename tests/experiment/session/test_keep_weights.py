@@ -13,14 +13,16 @@ import jaxfl
 from jaxfl.core.errors import InputError, RunWarning
 from jaxfl.experiment import Config, gather, resolve
 from jaxfl.experiment import execute as execute_run
+from jaxfl.experiment.config import by_subject
 from jaxfl.experiment.config.hints import marked
 from jaxfl.experiment.config.notes import NO_SCORE
 from jaxfl.experiment.session.build import build
-from jaxfl.experiment.session.directory import begin
-from jaxfl.experiment.session.program import compile_run
+from jaxfl.experiment.session.make_program import compile_run
 from jaxfl.experiment.session.run import record_run, silent
+from jaxfl.experiment.session.run_directory import begin
+from jaxfl.experiment.session.run_pictures import draw_run
 from jaxfl.experiment.store import archive, files, locks
-from jaxfl.experiment.store.finished import last_graph
+from jaxfl.experiment.store.finished_runs import last_graph
 from jaxfl.experiment.store.graph_file import open_graph
 
 CONFIG = Config(
@@ -51,12 +53,12 @@ def execute(tmp_path_factory):
     def run(name, **options):
         out = folder / name
         if not out.exists():
-            changed = dataclasses.replace(
-                built, config=dataclasses.replace(built.config, **options)
-            )
+            config = dataclasses.replace(resolved.config, **options)
+            changed = dataclasses.replace(built, options=by_subject(config))
             state = jax.tree.map(jnp.copy, program.state)  # running consumes it
-            begin(out, changed, changed.digests, overwrite=False)
-            record_run(dataclasses.replace(program, built=changed, state=state), out, silent)
+            begin(out, config, changed, changed.digests, overwrite=False, draw=draw_run)
+            started = dataclasses.replace(program, state=state)
+            record_run(config, changed, started, out, silent, draw_run)
         return out
 
     return run

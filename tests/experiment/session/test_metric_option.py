@@ -22,10 +22,10 @@ from jaxfl.experiment.html.page import write_page
 from jaxfl.experiment.pictures import curves
 from jaxfl.experiment.session import build as build_module
 from jaxfl.experiment.session.build import build
-from jaxfl.experiment.session.clients import gather
+from jaxfl.experiment.session.gather import gather
 from jaxfl.experiment.session.models import Best, _keep_better
 from jaxfl.experiment.session.seeds import Seeds
-from jaxfl.experiment.store.finished import load_finished
+from jaxfl.experiment.store.finished_runs import load_finished
 from jaxfl.experiment.studies.sweep import search
 from jaxfl.experiment.tables.tables import table_cells
 from jaxfl.simulation.metrics import METRICS

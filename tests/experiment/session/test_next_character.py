@@ -12,7 +12,7 @@ from jaxfl.core.errors import InputError
 from jaxfl.experiment import Config
 from jaxfl.experiment.config import resolve
 from jaxfl.experiment.session.build import build
-from jaxfl.experiment.session.clients import gather
+from jaxfl.experiment.session.gather import gather
 from jaxfl.models import MODELS
 
 CLIENTS, N, LENGTH, VOCABULARY = 3, 40, 12, 5

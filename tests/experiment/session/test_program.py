@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxfl.experiment import Config, execute
-from jaxfl.experiment.session.program import of_two_lengths, stops
+from jaxfl.experiment.session.run_program import of_two_lengths, stops
 
 SMALL = Config(
     algorithm="pfedgraph",

@@ -11,7 +11,7 @@ from jaxfl.data.describe import describe_each_client, describe_partition
 from jaxfl.experiment import Config
 from jaxfl.experiment.config import resolve
 from jaxfl.experiment.session.build import build
-from jaxfl.experiment.session.clients import gather
+from jaxfl.experiment.session.gather import gather
 
 CLIENTS, N, LABELS = 3, 60, 3
 RNG = np.random.default_rng(0)

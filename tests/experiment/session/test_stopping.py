@@ -13,7 +13,7 @@ from jaxfl.core.errors import InputError
 from jaxfl.experiment import Config, compare, execute, plan, resume, work
 from jaxfl.experiment.session.stopping import find_stop
 from jaxfl.experiment.store import files
-from jaxfl.experiment.store.finished import load_finished
+from jaxfl.experiment.store.finished_runs import load_finished
 from jaxfl.experiment.store.read_records import read_summary
 from jaxfl.experiment.studies.sweep import search
 from jaxfl.experiment.tables.tables import table_cells

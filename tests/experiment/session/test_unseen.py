@@ -9,7 +9,7 @@ import pytest
 
 from jaxfl.cli import main
 from jaxfl.experiment import Setting
-from jaxfl.experiment.session.clients import malicious, unseen
+from jaxfl.experiment.session.gather import malicious, unseen
 from jaxfl.experiment.store.records import RunRecord
 from jaxfl.experiment.tables.formats import markdown
 from jaxfl.experiment.tables.sections import sections
@@ -31,17 +31,16 @@ def test_a_participation_among_some_clients_names_no_other():
     assert all(len(set(cohort)) == 2 for cohort in drawn)
 
 
-def test_newcomers_are_benign_and_the_same_for_every_seed():
+def test_newcomers_are_benign():
     plain = Setting(clients=10, partition="iid", unseen=0.3)
-    assert unseen(plain).sum() == 3
-    np.testing.assert_array_equal(
-        unseen(plain), unseen(Setting(clients=10, partition="iid", unseen=0.3, seed=5))
-    )
+    nobody = malicious(plain, 10)
+    assert unseen(plain, nobody).sum() == 3
     attacked = Setting(clients=10, unseen=0.3, attack="gauss", malicious=(0, 1, 2, 5, 8, 9))
-    assert unseen(attacked).sum() == 3
-    assert not (unseen(attacked) & malicious(attacked)).any()
-    assert unseen(Setting(clients=10, unseen=0.01)).sum() == 1
-    assert not unseen(Setting(clients=10)).any()
+    attackers = malicious(attacked, 10)
+    assert unseen(attacked, attackers).sum() == 3
+    assert not (unseen(attacked, attackers) & attackers).any()
+    assert unseen(Setting(unseen=0.01), nobody).sum() == 1
+    assert not unseen(Setting(), nobody).any()
 
 
 @pytest.mark.slow

@@ -124,7 +124,7 @@ def test_the_bound_of_privacy_does_not_rest_on_losses_or_on_work():
     """A lost upload counts as one that was read: epsilon is not lower than without losses."""
     from jaxfl.experiment import resolve
     from jaxfl.experiment.session.build import build
-    from jaxfl.experiment.session.clients import gather
+    from jaxfl.experiment.session.gather import gather
 
     private = dataclasses.replace(SHORT, algorithm="fedavg", clip=1.0)
     plain = dataclasses.replace(private, stragglers=0.0, drop=0.0)

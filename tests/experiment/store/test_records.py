@@ -13,7 +13,7 @@ import jaxfl
 from jaxfl.cli import main
 from jaxfl.core.errors import InputError
 from jaxfl.experiment import Config, compare, execute
-from jaxfl.experiment.store.finished import load_finished, read_run
+from jaxfl.experiment.store.finished_runs import load_finished, read_run
 from jaxfl.experiment.store.read_records import read_lines, read_summary
 from jaxfl.experiment.store.records import ComparisonEntry, Line, Summary
 

@@ -19,7 +19,7 @@ from kill import content, same, wait_for_a_checkpoint
 from jaxfl.core.errors import Diverged, InputError
 from jaxfl.experiment import Config, compare, plan, work
 from jaxfl.experiment.config import to_json
-from jaxfl.experiment.session.clients import Data
+from jaxfl.experiment.session.gather import Data
 from jaxfl.experiment.store import files, locks
 from jaxfl.experiment.studies import workers
 

@@ -37,6 +37,7 @@ class Preset:
         stages = {self.stage, *self.stages.values()}
         return self.options | {"score_after": "none" if stages == {"deployed"} else "trained"}
 
-    def with_options(self, source: str, **options: Any) -> "Preset":
-        """The same protocol with other options."""
+    def with_options(self, place: str, **options: Any) -> "Preset":
+        """The same protocol with other options, which stand at a place of the source."""
+        source = f"{place}; {self.source}"
         return dataclasses.replace(self, source=source, options=self.options | options)

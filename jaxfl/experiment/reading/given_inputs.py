@@ -1,4 +1,4 @@
-"""What the models of a run take and predict, so that they can be used without its data."""
+"""What is given to the models of a finished run, held against what they take."""
 
 from pathlib import Path
 from typing import Any
@@ -6,54 +6,14 @@ from typing import Any
 import numpy as np
 from jaxtyping import PyTree
 
-from jaxfl.core import tree
 from jaxfl.core.errors import InputError, check
-from jaxfl.data import Source
 from jaxfl.data.inputs import is_tree
 from jaxfl.data.table.schema import Schema, from_json
 from jaxfl.experiment.config import Config
+from jaxfl.experiment.store.digests import digest_file
 from jaxfl.experiment.store.files import INPUTS
-from jaxfl.experiment.store.manifest import digest_file
 from jaxfl.experiment.store.read_records import read_digests
 from jaxfl.experiment.store.records import InputArray, Inputs
-
-
-def inputs_of(source: Source) -> Inputs:
-    """What a model takes and predicts, as JSON."""
-    examples = source.x_train
-    several = is_tree(examples)
-    inputs: Inputs = {
-        "shape": [] if several else list(examples.shape[1:]),
-        "dtype": "" if several else str(examples.dtype),
-        "classes": int(source.classes),
-        "scale": 1.0 if several else _json_value(source.scale),
-        "shift": _json_value(source.shift),
-        "vocabulary": [] if several else list(source.vocabulary),
-    }
-    if several:
-        inputs["arrays"] = {
-            name: {
-                "shape": list(array.shape[1:]),
-                "dtype": str(array.dtype),
-                "scale": source.scale[name],
-                "vocabulary": list(dict(source.vocabulary).get(name, ())),
-            }
-            for name, array in examples.items()
-        }
-    if source.y_train.ndim > 1:
-        inputs["target"] = list(source.y_train.shape[1:])
-    if source.several_labels:
-        inputs["several"] = True
-    if source.class_names:
-        inputs["class_names"] = list(source.class_names)
-    if source.schema:
-        inputs["schema"] = source.schema
-    return inputs
-
-
-def _json_value(value: float | tuple[float, ...]) -> float | list[float]:
-    """A number, or a number for each channel, as JSON has it."""
-    return list(value) if isinstance(value, tuple) else value
 
 
 def check_weights(directory: Path, config: Config) -> None:
@@ -80,40 +40,6 @@ def check_weights(directory: Path, config: Config) -> None:
         was == now,
         f"{config.weights} is not what it was in the run of {directory}, whose models stand on it: "
         "restore it",
-    )
-
-
-def source_of(inputs: Inputs) -> Source:
-    """A data set without an example, for which the models of a run can be made again."""
-
-    def numbers(value: float | list[float]) -> float | tuple[float, ...]:
-        return tuple(value) if isinstance(value, list) else value
-
-    def example(array: Inputs | InputArray) -> np.ndarray:
-        return np.zeros((1, *array["shape"]), array["dtype"])
-
-    arrays = inputs.get("arrays")
-    scale: Any = numbers(inputs["scale"])
-    vocabulary: Any = tuple(inputs["vocabulary"])
-    if arrays is None:
-        x = example(inputs)
-    else:
-        x = {name: example(array) for name, array in arrays.items()}
-        scale = {name: array["scale"] for name, array in arrays.items()}
-        ids = {name: tuple(a["vocabulary"]) for name, a in arrays.items() if a["vocabulary"]}
-        vocabulary = ids or ()
-    target = inputs.get("target", [])
-    dtype = bool if inputs.get("several") else np.int32 if inputs["classes"] else np.float32
-    y = np.zeros((1, *target), dtype)
-    return Source(
-        x,
-        y,
-        tree.at(x, slice(0)),
-        y[:0],
-        inputs["classes"],
-        scale,
-        numbers(inputs["shift"]),
-        vocabulary,
     )
 
 

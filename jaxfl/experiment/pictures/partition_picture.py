@@ -10,7 +10,7 @@ from jaxfl.data.federate import group_order, label_counts
 from jaxfl.data.skews import Parts
 from jaxfl.data.source import client_names
 from jaxfl.experiment.pictures.drawing import LABELS, MANY, canvas, literal, shorten
-from jaxfl.experiment.pictures.neighbours import bin_edges, mean_counts
+from jaxfl.experiment.pictures.neighbour_means import bin_edges, mean_counts
 
 DISCS = 300  # clients at most whose discs can be seen
 LONGEST = 20  # letters of a name

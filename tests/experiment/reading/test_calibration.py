@@ -12,7 +12,7 @@ import jaxfl
 from jaxfl.cli import main
 from jaxfl.core.errors import InputError, RunWarning
 from jaxfl.experiment import Config, execute
-from jaxfl.experiment.session.calibration import NoTemperature, fit_temperature
+from jaxfl.experiment.reading.calibration import NoTemperature, fit_temperature
 
 
 def softmax(logits):

@@ -15,7 +15,7 @@ import jaxfl
 from jaxfl.cli import main
 from jaxfl.core.errors import InputError, RunWarning
 from jaxfl.experiment import Config, execute
-from jaxfl.experiment.session.by_client import (
+from jaxfl.experiment.reading.by_client import (
     Answers,
     Holding,
     Result,
@@ -23,8 +23,8 @@ from jaxfl.experiment.session.by_client import (
     _over_seeds,
     client_answers,
 )
-from jaxfl.experiment.session.client_tables import client_records, client_sections, sentences
-from jaxfl.experiment.store.finished import load_finished
+from jaxfl.experiment.reading.client_tables import client_records, client_sections, sentences
+from jaxfl.experiment.store.finished_runs import load_finished
 from jaxfl.experiment.tables.formats import latex, markdown
 
 NONE = (math.nan, math.nan, math.nan)
@@ -392,7 +392,7 @@ def test_without_the_data_set_seeds_are_compared_and_a_warning_says_what_is_miss
     def missing(self, client, seed=None):
         raise InputError("the data set is not there")
 
-    monkeypatch.setattr("jaxfl.experiment.session.load.FinishedRun.test", missing)
+    monkeypatch.setattr("jaxfl.experiment.reading.load.FinishedRun.test", missing)
     with pytest.warns(RunWarning, match="numbers of examples are left out: the data set"):
         (answers,) = answers_of(seeds / "local", seeds / "fedavg")
     assert answers.holdings[0].test is None

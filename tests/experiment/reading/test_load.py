@@ -11,8 +11,9 @@ import jaxfl
 from jaxfl.cli import main
 from jaxfl.core.errors import InputError, RunWarning
 from jaxfl.experiment import Config, execute, gather, resolve
+from jaxfl.experiment.reading.given_inputs import check_inputs
 from jaxfl.experiment.session import models as kept
-from jaxfl.experiment.session.model_inputs import check_inputs, inputs_of
+from jaxfl.experiment.session.source_record import inputs_of
 
 SHORT = Config(
     algorithm="fedamp",

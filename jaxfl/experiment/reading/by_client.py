@@ -12,8 +12,8 @@ from jaxtyping import PyTree
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError, check, warn
 from jaxfl.data.partition import OWNED
-from jaxfl.experiment.session.client_ids import id_or_name
-from jaxfl.experiment.session.load import FinishedRun, load
+from jaxfl.experiment.reading.client_ids import id_or_name
+from jaxfl.experiment.reading.load import FinishedRun, load
 from jaxfl.experiment.store.files import INPUTS, read_arrays
 from jaxfl.experiment.store.graph_file import WEIGHTS, open_graph
 from jaxfl.experiment.store.read_records import read_digests
@@ -115,7 +115,7 @@ def client_answers(
     label where targets are labels: the 2.5 and 97.5 % quantiles of the difference.
 
     Args:
-      runs: of `store.finished.load_finished`.
+      runs: of `store.finished_runs.load_finished`.
       against: the name of a run or a method with which the others are compared; `local` if not
         given.
       client: the only one, by its name or its id.

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from jaxfl.experiment.session.by_client import VISIBLE, Answers, Result, Senders
+from jaxfl.experiment.reading.by_client import VISIBLE, Answers, Result, Senders
 from jaxfl.experiment.tables.sections import Section
 from jaxfl.experiment.tables.tables import Cells, Meaning, best_places
 from jaxfl.simulation.metrics import metric_of
@@ -16,7 +16,7 @@ def client_sections(answers: Answers) -> list[Section]:
     """The tables of all clients, or of the only one that is shown.
 
     Args:
-      answers: of `session.by_client.client_answers`.
+      answers: of `reading.by_client.client_answers`.
     """
     if len(answers.clients) == 1:
         client = answers.clients[0]
@@ -54,7 +54,7 @@ def sentences(answers: Answers, client: int) -> list[str]:
     and "In pfedgraph site3's model is 0.55 its own, 0.30 site1's, 0.15 site4's."
 
     Args:
-      answers: of `session.by_client.client_answers`.
+      answers: of `reading.by_client.client_answers`.
       client: its id, one of `answers.clients`.
     """
     labels = list(answers.algorithms)[1:]

@@ -14,21 +14,23 @@ from jaxfl.core.errors import InputError, check
 from jaxfl.core.ragged import is_ragged
 from jaxfl.core.types import Algorithm, Dataset, Federation, Params, Task
 from jaxfl.data.table.schema import Schema
-from jaxfl.experiment.config import Config, load_config, resolve
-from jaxfl.experiment.session.calibration import (
+from jaxfl.experiment.config import Config, by_subject, load_config, resolve
+from jaxfl.experiment.reading.calibration import (
     check_calibration,
     probabilities,
     temperature_of,
 )
-from jaxfl.experiment.session.client_ids import id_of
-from jaxfl.experiment.session.clients import Data, gather
-from jaxfl.experiment.session.examples import Examples, check_data, examples_of
+from jaxfl.experiment.reading.client_ids import id_of
+from jaxfl.experiment.reading.examples import Examples, check_data, examples_of
+from jaxfl.experiment.reading.given_inputs import check_inputs, check_weights, schema_of
+from jaxfl.experiment.reading.read_models import Models, in_form, read_models
+from jaxfl.experiment.session.gather import Data, gather
 from jaxfl.experiment.session.make_task import make_task
-from jaxfl.experiment.session.model_inputs import check_inputs, check_weights, schema_of, source_of
-from jaxfl.experiment.session.models import Models, in_form, read_models, snapshots
-from jaxfl.experiment.session.seeds import seeds_of
+from jaxfl.experiment.session.models import snapshots
+from jaxfl.experiment.session.seeds import Seeds, seeds_of
+from jaxfl.experiment.session.source_record import source_of
 from jaxfl.experiment.store.files import read_arrays
-from jaxfl.experiment.store.finished import numbers_of
+from jaxfl.experiment.store.finished_runs import numbers_of
 from jaxfl.experiment.store.read_records import read_lines, read_summary
 from jaxfl.experiment.store.records import Inputs, Summary
 
@@ -150,6 +152,11 @@ class FinishedRun:
           InputError: the run has kept none of this round.
         """
         return read_models(self.directory, number)
+
+    @property
+    def seeds(self) -> Seeds:
+        """Its seeds and folds."""
+        return seeds_of(self.config, self.config.seeds)
 
     @property
     def names(self) -> list[str]:
@@ -357,9 +364,8 @@ class FinishedRun:
         Raises:
           InputError: there is no such seed or fold.
         """
-        seeds = seeds_of(self.config)
-        place = seeds.place(seed, fold)
-        return (place, client) if seeds.count > 1 else (client,)
+        place = self.seeds.place(seed, fold)
+        return (place, client) if self.seeds.count > 1 else (client,)
 
     def _models(self, which: Models) -> Params:
         """Those that `which` names."""
@@ -390,7 +396,7 @@ class FinishedRun:
     @cached_property
     def _task(self) -> Task:
         check_weights(self.directory, self.config)
-        return make_task(self.config, source_of(self._inputs))
+        return make_task(by_subject(self.config), source_of(self._inputs))
 
     @cached_property
     def _algorithm(self) -> Algorithm:

@@ -1,12 +1,57 @@
-"""Digests of what a run reads, by which `resume` knows that nothing of it has changed."""
+"""Digests of arrays and files, by which `resume` knows that what a run reads has not changed."""
 
+import hashlib
 from pathlib import Path
 
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
 from jaxfl.core.errors import InputError, check
+from jaxfl.core.ragged import is_ragged
 from jaxfl.experiment.config import Config
 from jaxfl.experiment.config.paths import files_of
-from jaxfl.experiment.store.manifest import digest_file
 from jaxfl.experiment.store.records import Digests
+from jaxfl.simulation import mesh
+
+
+def digest_arrays(tree: PyTree) -> str:
+    """The SHA-256 of the arrays of a pytree: of their types, shapes and bytes.
+
+    The digest of a `Ragged` array is that of the padded array, which is made client by client. If
+    several processes run together, each must call it.
+    """
+    digest = hashlib.sha256()
+    for leaf in jax.tree.leaves(tree, is_leaf=is_ragged):
+        array = mesh.fetch(leaf)
+        digest.update(f"{array.dtype.str} {array.shape}".encode())
+        pieces = [array]
+        if is_ragged(array):
+            pieces = (array[client].padded() for client in np.ndindex(array.start.shape))
+        for piece in pieces:
+            # An array is a buffer, which the types of Python 3.11 cannot say.
+            digest.update(np.ascontiguousarray(piece))  # pyright: ignore[reportArgumentType]
+    return digest.hexdigest()
+
+
+def digest_files(folder: Path) -> dict[str, str]:
+    """The SHA-256 of every file below a folder, by its path there.
+
+    Raises:
+      OSError: a file cannot be read.
+    """
+    paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {path.relative_to(folder).as_posix(): digest_file(path) for path in paths}
+
+
+def digest_file(path: Path) -> str:
+    """The SHA-256 of a file.
+
+    Raises:
+      OSError: the file cannot be read.
+    """
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def digest_inputs(config: Config) -> dict[str, str]:

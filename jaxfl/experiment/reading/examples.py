@@ -12,7 +12,7 @@ from jaxfl.core.options import checked
 from jaxfl.core.ragged import is_ragged
 from jaxfl.core.types import Dataset, Federation, Pool
 from jaxfl.experiment.config import Config
-from jaxfl.experiment.session.clients import Data
+from jaxfl.experiment.session.gather import Data
 from jaxfl.experiment.store.files import INPUTS
 from jaxfl.experiment.store.read_records import read_digests
 

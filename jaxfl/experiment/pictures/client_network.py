@@ -4,9 +4,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch
 
-from jaxfl.experiment.pictures.clients import Clients
+from jaxfl.experiment.pictures.client_colours import Clients
 from jaxfl.experiment.pictures.drawing import MALICIOUS, MANY, literal
-from jaxfl.experiment.pictures.neighbours import bin_edges, mean_weights
+from jaxfl.experiment.pictures.neighbour_means import bin_edges, mean_weights
 
 FEW = 12  # of more clients, the network shows only the strongest senders of each receiver
 STRONGEST = 3

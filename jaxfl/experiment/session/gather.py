@@ -28,13 +28,17 @@ from jaxfl.data.concept import Concept
 from jaxfl.data.federate import label_counts
 from jaxfl.data.partition import OWNED
 from jaxfl.data.skews import Parts
-from jaxfl.experiment.config import DataOptions, Resolved, Setting, devices_of
-from jaxfl.experiment.config.fields import seed_of_data
+from jaxfl.experiment.config import Resolved, devices_of
+from jaxfl.experiment.config.fields import (
+    DataOptions,
+    ParticipationOptions,
+    UploadOptions,
+)
 from jaxfl.experiment.config.hints import value_of
 from jaxfl.experiment.config.rules import count_unseen
 from jaxfl.experiment.session.seeds import seeds_of
 from jaxfl.experiment.session.stored_data import digest_stored, open_stored, outline
-from jaxfl.experiment.store.manifest import digest_arrays
+from jaxfl.experiment.store.digests import digest_arrays
 from jaxfl.simulation import mesh
 from jaxfl.simulation.on_disk import StoredFederation
 from jaxfl.uplink import FLIPPED, malicious_clients
@@ -72,23 +76,29 @@ def gather(resolved: Resolved) -> Data:
       >>> data.federation.train.x.shape, [len(rows) for rows in data.parts[0]]
       ((5, 232, 8, 8, 1), [288, 288, 290, 288, 283])
     """
-    setting, source = resolved.config, resolved.source
+    options, source = resolved.options, resolved.source
+    data, run, upload = options.data, options.run, options.upload
+    class_weight = options.training.class_weight
+    clients = value_of(data.clients)
+    devices = devices_of(run, options.participation, clients)
     # Before programs are compiled, which takes some processes longer than others.
-    mesh.connect(devices_of(setting))
-    parts = [assign(setting, source, place) for place in range(setting.seeds)]
+    mesh.connect(devices)
+    parts = [assign(data, source, place) for place in range(run.seeds)]
 
     def make() -> Federation:
-        federation = make_federation(source, parts, setting)
-        if setting.attack in FLIPPED:
-            federation = flip_labels(federation, malicious(setting), source.classes)
-        return federation if setting.class_weight is None else balance_classes(federation)
+        federation = make_federation(source, parts, data)
+        if upload.attack in FLIPPED:
+            federation = flip_labels(federation, malicious(upload, clients), source.classes)
+        return federation if class_weight is None else balance_classes(federation)
 
-    if setting.store is not None:
-        stored = open_stored(Path(setting.store), origin_of(setting, source), make)
+    if run.store is not None:
+        origin = origin_of(data, upload, class_weight, source)
+        stored = open_stored(Path(run.store), origin, make)
         return Data(source, parts, outline(stored), stored)
     federation = make()
-    with jax.set_mesh(mesh.make_mesh(devices_of(setting))):
-        return Data(source, parts, mesh.place(federation, axis=seeds_of(setting).client_axis))
+    with jax.set_mesh(mesh.make_mesh(devices)):
+        axis = seeds_of(data, run.seeds).client_axis
+        return Data(source, parts, mesh.place(federation, axis=axis))
 
 
 def assign(options: DataOptions, source: Source, place: int = 0) -> Parts:
@@ -115,6 +125,16 @@ def divide(options: DataOptions, source: Source, place: int = 0) -> Parts:
     if "superclass_of" in parameters:
         arguments["superclass_of"] = source.superclasses
     return partition(by, options.clients, seed_of_data(options, place), **arguments)
+
+
+def seed_of_data(options: DataOptions, place: int = 0) -> int:
+    """The seed that draws who holds which examples.
+
+    Args:
+      options: of the data.
+      place: of the seed among the seeds of a run, from 0.
+    """
+    return options.seed + place if options.data_seed is None else options.data_seed
 
 
 def make_concept(options: DataOptions, source: Source, place: int = 0) -> Concept | None:
@@ -173,34 +193,40 @@ def describe_clients(options: DataOptions, source: Source, parts: Parts) -> dict
     return description
 
 
-def malicious(setting: Setting) -> np.ndarray:
+def malicious(upload: UploadOptions, clients: int) -> np.ndarray:
     """Which clients attack [C]."""
-    clients = value_of(setting.clients)
-    if setting.malicious:
-        return np.isin(np.arange(clients), setting.malicious)
-    ratio = setting.attack_ratio if setting.attack else 0.0
-    return malicious_clients(clients, ratio, setting.attack_seed)
+    if upload.malicious:
+        return np.isin(np.arange(clients), upload.malicious)
+    ratio = upload.attack_ratio if upload.attack else 0.0
+    return malicious_clients(clients, ratio, upload.attack_seed)
 
 
-def unseen(setting: Setting) -> np.ndarray:
-    """Which clients take part in no round [C]: some of the benign ones, the same for every seed."""
+def unseen(options: ParticipationOptions, malicious: np.ndarray) -> np.ndarray:
+    """Which clients take part in no round [C]: some of the benign ones, the same for every seed.
+
+    Args:
+      options: of the run.
+      malicious: which clients attack [C].
+    """
     # From the other end than malicious clients, who are the first of such a permutation.
-    clients = value_of(setting.clients)
-    order = np.random.default_rng(0).permutation(clients)[::-1]
-    benign = order[~malicious(setting)[order]]
-    mask = np.zeros(clients, bool)
-    mask[benign[: count_unseen(setting, clients)]] = True
+    order = np.random.default_rng(0).permutation(malicious.size)[::-1]
+    benign = order[~malicious[order]]
+    mask = np.zeros(malicious.size, bool)
+    mask[benign[: count_unseen(options, malicious.size)]] = True
     return mask
 
 
-def origin_of(setting: Setting, source: Source) -> dict[str, Any]:
+def origin_of(
+    data: DataOptions, upload: UploadOptions, class_weight: str | None, source: Source
+) -> dict[str, Any]:
     """What the clients' data depend on, as JSON."""
-    names = [field.name for field in dataclasses.fields(DataOptions) if field.name != "data_dir"]
-    if setting.attack in FLIPPED:
-        names += ["attack", "attack_ratio", "attack_seed", "malicious"]
-    if setting.class_weight is not None:
-        names += ["class_weight"]
-    options = {name: getattr(setting, name) for name in names} | {"seed": seed_of_data(setting)}
+    options = dataclasses.asdict(data) | {"seed": seed_of_data(data)}
+    del options["data_dir"]
+    if upload.attack in FLIPPED:
+        names = ("attack", "attack_ratio", "attack_seed", "malicious")
+        options |= {name: getattr(upload, name) for name in names}
+    if class_weight is not None:
+        options["class_weight"] = class_weight
     arrays = jax.tree.leaves([source.x_train, source.y_train, source.x_test, source.y_test])
     arrays += [source.weights, source.weights_test]
     # An earlier version knew no other split, and none but one; clients on disk have no folds.

@@ -14,12 +14,11 @@ from jaxfl.data.federate import label_counts
 from jaxfl.experiment.config import Setting, resolve
 from jaxfl.experiment.config.hints import check_fields
 from jaxfl.experiment.html import document
-from jaxfl.experiment.pictures.clients import Clients, Holdings, clients_of
+from jaxfl.experiment.pictures.client_colours import Clients, Holdings, clients_of
 from jaxfl.experiment.pictures.drawing import shorten
 from jaxfl.experiment.pictures.graphs import Graph, evenly_spaced
-from jaxfl.experiment.session.clients import assign, malicious, true_groups
-from jaxfl.experiment.session.load import FinishedRun
-from jaxfl.experiment.session.seeds import seeds_of
+from jaxfl.experiment.reading.load import FinishedRun
+from jaxfl.experiment.session.gather import assign, malicious, true_groups
 from jaxfl.experiment.store.graph_file import GraphFile, open_graph
 from jaxfl.experiment.store.records import Runs
 from jaxfl.experiment.tables.grouping import Group
@@ -88,15 +87,15 @@ def _holdings(run: FinishedRun, sources: dict[str, Source]) -> tuple[Holdings, s
         check_fields(config, *(one.name for one in fields(Setting)))
         resolved = resolve(config, sources.get(place))
         sources[place] = source = resolved.source
-        parts = assign(resolved.config, source)
+        parts = assign(resolved.options.data, source)
     except InputError as error:  # the data set is not on this machine, for example
         order = np.arange(config.clients or 0)
         colours = np.zeros((len(order), 4))
         names = tuple(run.names)
-        clients = Clients(order, colours, "", None, malicious(config), names)
+        clients = Clients(order, colours, "", None, malicious(config, len(order)), names)
         return Holdings(clients, None, []), str(error)
-    groups = true_groups(resolved.config, source)
-    clients = clients_of(source, parts, groups, malicious(resolved.config))
+    groups = true_groups(resolved.options.data, source)
+    clients = clients_of(source, parts, groups, malicious(resolved.options.upload, len(parts)))
     counts = label_counts(source, parts)
     kind = "" if source.classes else "tenth "
     numbers = [f"{kind}{number}" for number in range(counts.shape[1])]
@@ -173,7 +172,7 @@ def is_graph(weights: np.ndarray) -> bool:
 
 
 def _has_seeds(entries: Sequence[GroupClients]) -> bool:
-    return any(seeds_of(run.config).count > 1 for one in entries for run in one.loaded.values())
+    return any(run.seeds.count > 1 for one in entries for run in one.loaded.values())
 
 
 def _graph(run: FinishedRun) -> GraphFile | None:
@@ -198,7 +197,7 @@ def _scores(one: GroupClients, metric: str) -> dict[str, np.ndarray]:
 
 def _scores_of_run(run: FinishedRun, metric: str) -> np.ndarray:
     """The stored test score of each client's deployed model, first seed, last round [C]."""
-    arrays = seeds_of(run.config).one(run.clients)
+    arrays = run.seeds.one(run.clients)
     name = "deployed_test"
     if metric != run.summary["measure"]:
         name = f"{name}_{metric}"

@@ -44,7 +44,7 @@ def evaluate_constant(built: Built, evaluated: np.ndarray) -> Evaluation:
         "score": built.task.problem.score,
         "metrics": tuple(built.named_metrics.items()),
         "classes": built.data.source.classes,
-        "chunk": built.config.chunk,
+        "chunk": built.options.run.chunk,
     }
     seeds, stored, pooled = built.seeds, built.data.stored, built.pooled
     with jax.set_mesh(mesh.make_mesh(built.devices)):

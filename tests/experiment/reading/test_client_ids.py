@@ -3,7 +3,7 @@
 import pytest
 
 from jaxfl.core.errors import InputError
-from jaxfl.experiment.session.client_ids import id_of, id_or_name
+from jaxfl.experiment.reading.client_ids import id_of, id_or_name
 
 NAMES = ["north", "south"]
 

@@ -52,7 +52,7 @@ def clients_of(
     Args:
       source: the data set.
       parts: rows of each of the C clients.
-      groups: of `session.clients.true_groups` [C].
+      groups: of `session.gather.true_groups` [C].
       malicious: which clients attack [C].
     """
     malicious = np.zeros(len(parts), bool) if malicious is None else malicious

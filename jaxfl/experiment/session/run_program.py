@@ -1,4 +1,4 @@
-"""What a run computes: four functions of one seed, compiled for all seeds of the run."""
+"""What a run computes, and its execution: a record after each stretch of rounds."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -8,16 +8,16 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
 from jaxfl.core import tree
 from jaxfl.core.options import checked
 from jaxfl.core.types import Algorithm, Cohort, Federation, Info, Params, State
+from jaxfl.experiment.config import Options
 from jaxfl.experiment.session.build import Built
+from jaxfl.experiment.session.seeds import Seeds
 from jaxfl.simulation import mesh
-from jaxfl.simulation.checks import check_validation, warn_of_sizes
 from jaxfl.simulation.evaluate import make_evaluate_models
 from jaxfl.simulation.evaluation import After, Evaluation
 from jaxfl.simulation.rounds import make_rounds
@@ -50,7 +50,12 @@ class OneSeed(NamedTuple):
 class Program:
     """A run, compiled."""
 
-    built: Built
+    seeds: Seeds
+    clients: int
+    devices: int  # of each process
+    stretches: list[tuple[int, int]]  # (first round, the one after the last) of what is to be run
+    evaluations: list[int]  # rounds after which models are scored
+    evaluated: Callable[[np.ndarray], np.ndarray]  # the clients that are scored, by the last cohort
     state: State  # before round 0; running consumes it
     advance: dict[int, Callable]  # (state, start) -> (state, (Info, ids)), by number of rounds
     evaluate: Callable  # (state, round, ids, trained) -> Evaluation
@@ -77,21 +82,6 @@ class Record:
     state: State  # after it, on the devices; gone when the next stretch begins
 
 
-def evaluated_ids(built: Built, ids: np.ndarray) -> np.ndarray:
-    """The clients that an evaluation scores [E], with several seeds [S, E].
-
-    Args:
-      built: the run.
-      ids: the clients of the last round [M] or [S, M].
-    """
-    clients = np.arange(built.clients, dtype=ids.dtype)
-    if built.config.eval_on == "all":
-        return np.broadcast_to(clients, (*ids.shape[:-1], clients.size))
-    newcomers = clients[built.unseen]
-    newcomers = np.broadcast_to(newcomers, (*ids.shape[:-1], newcomers.size))
-    return np.concatenate([ids, newcomers], axis=-1)
-
-
 @checked
 def one_seed(
     built: Built, algorithm: Algorithm, after: After, pooled: np.ndarray | None = None
@@ -114,7 +104,7 @@ def one_seed(
     evaluate = make_evaluate_models(
         algorithm,
         built.task,
-        chunk=built.config.chunk,
+        chunk=built.options.run.chunk,
         after=after,
         metrics=built.named_metrics,
         pooled=pooled,
@@ -143,22 +133,20 @@ def stops(rounds: int, every: int | None) -> list[int]:
     return sorted({*range(every or rounds, rounds + 1, every or rounds), rounds})
 
 
-def stretches(built: Built, done: int = 0) -> list[tuple[int, int]]:
+def stretches(options: Options, done: int = 0) -> list[tuple[int, int]]:
     """(first round, the one after the last) of what runs without a break.
 
     Breaks are for evaluations, checkpoints and models that are kept. Each length is a program to
     compile, so that stretches of more than two lengths are cut into pieces of two.
 
     Args:
-      built: the run.
+      options: of the run.
       done: rounds that are already done.
     """
-    config = built.config
-    evaluations = stops(config.rounds, config.eval_every)
-    checkpoints = stops(config.rounds, config.checkpoint_every)
-    models = stops(config.rounds, config.keep_models_every)
-    breaks = {stop for stop in (*evaluations, *checkpoints, *models) if stop > done}
-    return list(pairwise(of_two_lengths([done, *sorted(breaks)])))
+    keeping = options.keeping
+    intervals = (options.scores.eval_every, keeping.checkpoint_every, keeping.keep_models_every)
+    breaks = {stop for every in intervals for stop in stops(options.run.rounds, every)}
+    return list(pairwise(of_two_lengths([done, *sorted(one for one in breaks if one > done)])))
 
 
 def of_two_lengths(breaks: list[int]) -> list[int]:
@@ -191,141 +179,23 @@ def of_two_lengths(breaks: list[int]) -> list[int]:
     return cut
 
 
-def compile_run(built: Built, done: int = 0) -> Program:
-    """Compiles everything that the run will execute: later times are of computation alone.
-
-    Args:
-      built: the run.
-      done: rounds that are already done; a checkpoint has their state.
-    """
-    began = time.perf_counter()
-    config, federation, seeds = built.config, built.data.federation, built.seeds
-    init, advance, deploy, assess = one_seed(
-        built, built.algorithm, config.score_after, built.pooled
-    )
-    numbers, axis = seeds.argument(), seeds.client_axis
-
-    def without_padding(tree: PyTree) -> PyTree:
-        return mesh.unpad(tree, built.clients, axis=axis)
-
-    def with_padding(tree: PyTree) -> PyTree:
-        """Divided among the devices, whatever the number of clients."""
-        return mesh.place(jax.jit(partial(mesh.pad, axis=axis))(tree), axis=axis)
-
-    def compile_deploy(ids: np.ndarray) -> tuple[Callable, Params]:
-        """The compiled function (federation, state, ids) -> models, and their shapes."""
-        each = seeds.each(deploy, (0, 0, 0))
-
-        def deploy_all(federation: Federation, state: State, ids: Array) -> Params:
-            models = each(without_padding(federation), without_padding(state), ids)
-            return mesh.pad(models, axis=axis)
-
-        shapes = jax.eval_shape(deploy_all, federation, state, ids)
-        shardings = mesh.layout(shapes, axis=seeds.client_axis)
-        jitted = jax.jit(deploy_all, out_shardings=shardings)
-        compiled = jitted.lower(federation, state, ids).compile()
-        return compiled, jax.tree.map(lambda x, where: x.update(sharding=where), shapes, shardings)
-
-    check_validation(built.algorithm, federation)
-    warn_of_sizes(built.algorithm, seeds.one(federation))
-    with jax.set_mesh(mesh.make_mesh(built.devices)):
-        # Not jitted: the task's own `init` is, and it is the same program for all methods.
-        state = seeds.each(init, (0, 0))(numbers, federation)
-        # Copied, because the first round takes its memory: it may hold one array in two places.
-        if built.clients % jax.sharding.get_abstract_mesh().size:
-            state, federation = with_padding(state), with_padding(federation)
-        state = mesh.place(state, axis=axis)
-        layout = jax.tree.map(lambda x: x.sharding, state)  # of what comes out as of what goes in
-        state = jax.jit(partial(jax.tree.map, jnp.copy), out_shardings=layout)(state)
-        programs, trained = {}, None
-        # Where no round is left, one is compiled for the shapes of what it gives.
-        for length in {end - start for start, end in stretches(built, done)} or {1}:
-            each = seeds.each(partial(advance, length), (0, 0, 0, None))
-
-            def advance_all(
-                numbers: Array,
-                federation: Federation,
-                state: State,
-                start: Array,
-                each: Callable = each,
-            ) -> tuple[State, tuple[Info, Array]]:
-                known = without_padding(federation), without_padding(state)
-                after, results = each(numbers, *known, start)
-                return mesh.pad(after, axis=axis), results
-
-            jitted = jax.jit(advance_all, donate_argnums=2, out_shardings=(layout, None))
-            lowering = jitted.lower(numbers, federation, state, START)
-            programs[length] = partial(lowering.compile(), numbers, federation)
-            trained = lowering.out_info[1][0].trained
-        zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), trained)
-        trained = mesh.place(zeros, axis=seeds.client_axis)
-        key = jax.eval_shape(jax.random.key, 0)
-        cohort = jax.eval_shape(built.participation, key, START)
-        ids = evaluated_ids(built, np.zeros(seeds.shape(cohort.size), cohort.dtype))
-        # Apart from the method's own models, so that scoring is the same program for all methods.
-        models, deployed = compile_deploy(ids)
-        each = seeds.each(assess, (0, 0, 0, None, 0, 0))
-
-        def assess_all(
-            numbers: Array,
-            federation: Federation,
-            deployed: Params,
-            number: Array,
-            ids: Array,
-            trained: Params | None,
-        ) -> Evaluation:
-            deployed = mesh.unpad(deployed, ids.shape[-1], axis=axis)
-            return each(numbers, without_padding(federation), deployed, number, ids, trained)
-
-        jitted = jax.jit(assess_all)
-        scoring = jitted.lower(numbers, federation, deployed, START, ids, trained).compile()
-        everybody = np.broadcast_to(
-            np.arange(built.clients, dtype=ids.dtype), seeds.shape(built.clients)
-        )
-        models_of_all = models
-        if config.keep_models and ids.shape != everybody.shape:
-            models_of_all, _ = compile_deploy(everybody)
-
-    def evaluate(
-        state: State, number: np.int32, ids: np.ndarray, trained: Params | None
-    ) -> Evaluation:
-        deployed = models(federation, state, ids)
-        return scoring(numbers, federation, deployed, number, ids, trained)
-
-    compiling = time.perf_counter() - began
-    return Program(
-        built,
-        state,
-        programs,
-        evaluate,
-        lambda state: without_padding(models_of_all(federation, state, everybody)),
-        compiling,
-        done,
-    )
-
-
-def nothing() -> None:
-    """What there is to do while a stretch is computed: nothing."""
-
-
-def records(program: Program, meanwhile: Callable[[], None] = nothing) -> Iterator[Record]:
+def records(program: Program, meanwhile: Callable[[], None] = lambda: None) -> Iterator[Record]:
     """Executes the run, or what remains of it; yields a record after each stretch.
 
     Args:
       program: the run.
       meanwhile: called again and again while the devices compute.
     """
-    config, seeds = program.built.config, program.built.seeds
+    seeds, state = program.seeds, program.state
     began = time.perf_counter() - program.before
-    state, due = program.state, stops(config.rounds, config.eval_every)
-    for start, end in stretches(program.built, program.done):
+    for start, end in program.stretches:
         state, (info, ids) = program.advance[end - start](state, np.int32(start))
         wait_for(ids, meanwhile)
         ids = mesh.fetch(ids)
-        evaluated = evaluated_ids(program.built, ids[..., -1, :])
+        evaluated = program.evaluated(ids[..., -1, :])
         evaluation = None
-        if end in due:
-            with jax.set_mesh(mesh.make_mesh(program.built.devices)):
+        if end in program.evaluations:
+            with jax.set_mesh(mesh.make_mesh(program.devices)):
                 trained = mesh.place(info.trained, axis=seeds.client_axis)
             results = program.evaluate(state, np.int32(end), evaluated, trained)
             wait_for(results, meanwhile)

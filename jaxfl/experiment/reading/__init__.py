@@ -1,0 +1,1 @@
+"""Finished runs: their scores, graphs and models, and what each client gains by them."""
