@@ -66,7 +66,7 @@ def claim(path: Path, *, seconds: float = 0.0, needed: bool = False) -> Iterator
       Whether this process has the lock.
 
     Raises:
-      OSError: the file cannot be made, for example because it is a link.
+      InputError: the file cannot be made, for example because it is a link.
     """
     lock = FileLock(path, timeout=seconds, fallback_to_soft=False)
     try:
@@ -75,7 +75,9 @@ def claim(path: Path, *, seconds: float = 0.0, needed: bool = False) -> Iterator
         pass
     except OSError as error:
         if error.errno not in NO_LOCKS:
-            raise named(error) from None
+            raise InputError(
+                f"cannot write {path} ({named(error).strerror}): make room, or choose another place"
+            ) from error
         path.unlink(missing_ok=True)
         if needed:
             raise InputError(

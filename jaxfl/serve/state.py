@@ -70,8 +70,8 @@ def locked(directory: Path) -> Iterator[None]:
     The system releases the lock when the process ends, however it ends.
 
     Raises:
-      InputError: another server holds the lock.
-      OSError: the directory cannot be written.
+      InputError: another server holds the lock, or it cannot be written.
+      OSError: the directory cannot be made.
 
     Example:
       >>> with locked(Path("server")):

@@ -46,11 +46,10 @@ def locked(directory: Path) -> Iterator[None]:
     files.make_directory(directory)
     path = directory / files.LOCK
     with ExitStack() as stack:
-        with files.writing(path):
-            _take(stack, path)
-            for worker in sorted(directory.glob(f"{files.LOCK}-*")):
-                with ExitStack() as moment:
-                    _take(moment, worker)
+        _take(stack, path)
+        for worker in sorted(directory.glob(f"{files.LOCK}-*")):
+            with ExitStack() as moment:
+                _take(moment, worker)
         yield
 
 
@@ -65,7 +64,7 @@ def shared(directory: Path) -> Iterator[None]:
     _warn_of_local_locks(directory)
     path = directory / files.LOCK
     with ExitStack() as stack:
-        with files.writing(path), ExitStack() as moment:
+        with ExitStack() as moment:
             _take(moment, path, seconds=PAUSE, needed=True)
             # Each worker has a file of its own, which `locked` looks for.
             _take(stack, directory / f"{files.LOCK}-{secrets.token_hex(8)}", needed=True)
@@ -83,9 +82,7 @@ def alone(path: Path, named_by: str = "--out") -> Iterator[None]:
       named_by: the option that names it, for messages.
     """
     files.make_directory(path.absolute().parent, named_by)
-    with ExitStack() as stack:
-        with files.writing(path, named_by):
-            stack.enter_context(claim(beside(path), seconds=-1.0))
+    with claim(beside(path), seconds=-1.0):
         yield
 
 
