@@ -38,7 +38,7 @@ BUILTINS = {"compile", "__import__"}
 # Where the package writes: nothing else may open for writing or change the file system.
 WRITERS = {
     "experiment/store/files.py",
-    "experiment/store/locks.py",
+    "core/locks.py",
     "experiment/store/npz.py",
     "experiment/session/checkpoints.py",
     "data/write.py",
@@ -59,6 +59,7 @@ WRITING = {
     "rmtree",
     "rename",
     "tofile",
+    "open_in_place",
 }
 WRITING |= {
     "save",

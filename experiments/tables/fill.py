@@ -16,7 +16,6 @@ from experiments.tables.staleness import fingerprint
 from jaxfl.cli.launch import processes
 from jaxfl.core.errors import InputError, check
 from jaxfl.experiment.session.interrupt import exit_code, stops_at_once
-from jaxfl.experiment.store import locks
 from jaxfl.simulation.processes import keep_programs, prepare_host
 
 
@@ -180,7 +179,6 @@ def fill_together(
     console: Console,
 ) -> list[str]:
     """As `fill`, in so many processes of their own, whose lines stand on the same terminal."""
-    locks.check_locks()
     words = (tables, only, seeds, at_once, ends)
     with processes(fill_apart, [words] * workers) as started:
         console.print(f"{workers} workers share {', '.join(tables)}", highlight=False)

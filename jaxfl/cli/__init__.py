@@ -8,21 +8,18 @@ computes goes to `experiment`, where Python reaches it too.
 import atexit
 import contextlib
 import dataclasses
-import functools
 import io
-import operator
 import os
 import sys
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Annotated, Any, cast
+from typing import IO, Any, cast
 
 import tyro
 from jax.errors import JaxRuntimeError
 from rich.console import Console
-from tyro.constructors import MISSING
 
 from jaxfl.cli import supervisor
 from jaxfl.cli.arguments import (
@@ -35,7 +32,7 @@ from jaxfl.cli.arguments import (
 )
 from jaxfl.cli.commands import COMMANDS, DEMONSTRATION
 from jaxfl.cli.completion import completion
-from jaxfl.cli.groups import Unreadable, registry
+from jaxfl.cli.groups import Unreadable, registry, union
 from jaxfl.cli.launch import asks_for_workers, launch_workers
 from jaxfl.cli.options import (
     Cite,
@@ -162,7 +159,7 @@ def execute(arguments: Sequence[str], console: Console, errors: Console) -> None
         console.out(f"jaxfl {VERSION}", highlight=False)
         return
     if arguments[:1] == ["--completion"]:
-        check(len(arguments) == 2, "--completion takes one value: bash or zsh")
+        check(len(arguments) == 2, "--completion takes one value: bash, fish or zsh")
         console.out(completion(arguments[1], NAMES), highlight=False, end="")
         return
     command = parse(arguments or ["--help"])
@@ -272,13 +269,6 @@ def read(arguments: Sequence[str], defaults: dict[type, Any]) -> Any:
     Raises:
       InputError: it cannot be read.
     """
-    commands = functools.reduce(
-        operator.or_,
-        (
-            Annotated[kind, tyro.conf.subcommand(name, default=defaults.get(kind, MISSING))]
-            for name, kind in NAMES.items()
-        ),
-    )
     output = output_of_command(sys.stdout)
     try:
         # The parser prints the help, and draws a box of its errors.
@@ -287,11 +277,11 @@ def read(arguments: Sequence[str], defaults: dict[type, Any]) -> Any:
             contextlib.redirect_stderr(io.StringIO()),
         ):
             options, unread = tyro.cli(
-                cast(Any, commands),  # a union that is made at run time
+                union(NAMES, defaults),
                 prog="jaxfl",
                 description="Personalized federated learning on collaboration graphs, in JAX.\n\n"
                 "jaxfl COMMAND --help lists the options of a command.\n"
-                "jaxfl --completion SHELL prints what bash or zsh needs to complete them.\n"
+                "jaxfl --completion SHELL prints what bash, fish or zsh needs to complete them.\n"
                 "jaxfl --version prints the version.",
                 args=arguments,
                 config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes),

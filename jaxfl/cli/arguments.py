@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 from jaxfl.algorithms import ALGORITHMS
-from jaxfl.cli.groups import REQUIRED, nargs, text_of
+from jaxfl.cli.groups import REQUIRED, form_of, nargs
 from jaxfl.core.errors import InputError, check, check_name, did_you_mean
 from jaxfl.core.options import options_of
 
@@ -89,7 +89,9 @@ def missing_value(arguments: Sequence[str], commands: dict[str, type]) -> str:
     for word, follower in pairwise([*arguments, "--"]):
         if numbers.get(_option(word)) == 1 and "=" not in word and _is_option(follower):
             name = _option(word).removeprefix("--").replace("-", "_")
-            return f"Missing value for argument '{_option(word)}': {text_of(command, name)}"
+            return (
+                f"Missing value for argument '{_option(word)}': expected {form_of(command, name)}"
+            )
     return f"cannot read this command line: see jaxfl {arguments[0]} --help"
 
 
@@ -102,10 +104,10 @@ def check_complete(options: dict[str, Any], name: str, command: type) -> None:
       command: its dataclass.
 
     Raises:
-      InputError: some are missing; the message says what they are.
+      InputError: some are missing; the message names them.
     """
-    absent = [text_of(command, key) for key, value in options.items() if value is REQUIRED]
-    check(not absent, f"Missing from jaxfl {name}: {'; '.join(absent)}")
+    absent = [form_of(command, key) for key, value in options.items() if value is REQUIRED]
+    check(not absent, f"Missing from jaxfl {name}: {' and '.join(absent)}: see jaxfl {name} --help")
 
 
 def _unknown_option(word: str, name: str, commands: dict[str, type]) -> str:

@@ -1,23 +1,23 @@
-"""Completion in the shell: a script that knows the commands, their options, and names of values."""
+"""Completion in the shell, by the parser's own script, which here knows names of values too."""
 
+import contextlib
+import io
 import itertools
 import re
 import typing
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
 import tyro
 
-from jaxfl.cli.groups import nargs
+from jaxfl.cli.groups import registry, union
 from jaxfl.cli.listing import kinds
 from jaxfl.cli.prepare import GROUPS
 from jaxfl.core.errors import check_name
 from jaxfl.core.options import Names
 from jaxfl.data.published.recipes import RECIPES
-from jaxfl.experiment.config.hints import hints, option
 
-# What zsh needs before it reads a script for bash.
-PREAMBLES = {"bash": "", "zsh": "autoload -Uz bashcompinit && bashcompinit\n"}
+SHELLS = ("bash", "fish", "zsh")
 # The kind of names, as `jaxfl list` calls it, that an option takes; it may take others too.
 KINDS = {
     "algorithm": "algorithms",
@@ -25,88 +25,35 @@ KINDS = {
     "dataset": "datasets",
     "preset": "presets",
 }
-# Bash expands the words that it offers, so a file of data named `$(...)` must not be one of them.
+# A shell may expand the words that it offers, so a file named `$(...)` must not be one of them.
 PLAIN = re.compile(r"[\w./:-]+")
-# `jaxfl compare local fedavg` is `jaxfl compare --algorithms local fedavg`.
-WITHOUT_OPTION = ("compare", "algorithms")
-# The word before the one to complete says what may stand there: an option that takes a value, or
-# none. Where no name is known, the shell offers files.
-SCRIPT = """\
-_jaxfl() {{
-  local word="${{COMP_WORDS[COMP_CWORD]}}" command="${{COMP_WORDS[1]}}" option="" words="" i
-  local flags=" {flags} " several=" {several} "
-  [[ $word == "=" ]] && word=""
-  for ((i = COMP_CWORD - 1; i > 1; i--)); do
-    if [[ ${{COMP_WORDS[i]}} == --* ]]; then
-      option="${{COMP_WORDS[i]}}"
-      break
-    fi
-  done
-  if [[ $flags == *" $option "* ]]; then
-    option=""
-  elif [[ $several != *" $option "* && $COMP_CWORD -ne $((i + 1)) ]]; then
-    [[ $COMP_CWORD -eq $((i + 2)) && ${{COMP_WORDS[i + 1]}} == "=" ]] || option=""
-  fi
-  if ((COMP_CWORD == 1)); then
-    words="{commands}"
-  elif [[ $word == -* ]]; then
-    case "$command" in
-{options}
-    esac
-  else
-    case "$command $option" in
-{values}
-    esac
-  fi
-  COMPREPLY=($(compgen -W "$words" -- "$word"))
-}}
-complete -o default -F _jaxfl jaxfl
-"""
 
 
-def completion(shell: str, commands: dict[str, type]) -> str:
+def completion(shell: str, commands: Mapping[str, type]) -> str:
     """A script by which a shell completes command lines of jaxfl.
 
     Args:
-      shell: bash or zsh.
+      shell: of `SHELLS`.
       commands: the dataclass of each command.
 
     Raises:
       InputError: another shell.
     """
-    check_name("shell", shell, PREAMBLES)
+    check_name("shell", shell, SHELLS)
     names_by_kind = {name: list(kind.values) for name, kind in kinds(None).items()}
-    numbers = {}
-    options = []
-    values: dict[str, list[str]] = {}  # what may stand there -> where: "run --dataset"
-    for name, command in commands.items():
-        numbers |= nargs(command)
-        switches = [f"--no-{flag[2:]}" for flag, number in nargs(command).items() if number == 0]
-        names = [option(field) for field, hint in hints(command).items() if not _is_first(hint)]
-        options.append(_case([name], " ".join([*names, *switches, "--help"])))
-        for field, hint in hints(command).items():
-            words = " ".join(filter(PLAIN.fullmatch, _names(field, hint, names_by_kind)))
-            places = [] if _is_first(hint) else [option(field)]
-            if _is_first(hint) or (name, field) == WITHOUT_OPTION:
-                places.append("")
-            if words:
-                values.setdefault(words, []).extend(f'"{name} {place}"' for place in places)
-    return PREAMBLES[shell] + SCRIPT.format(
-        flags=" ".join(flag for flag, number in numbers.items() if number == 0),
-        several=" ".join(flag for flag, number in numbers.items() if number == "*"),
-        commands=" ".join([*commands, "--help", "--version"]),
-        options="\n".join(options),
-        values="\n".join(_case(places, words) for words, places in values.items()),
-    )
 
+    def names(field: str, hint: Any) -> list[str]:
+        return list(filter(PLAIN.fullmatch, _names(field, hint, names_by_kind)))
 
-def _case(places: Iterable[str], words: str) -> str:
-    return f'      {"|".join(places)}) words="{words}" ;;'
-
-
-def _is_first(hint: Any) -> bool:
-    """Whether a value stands without its option: `jaxfl run fedavg`."""
-    return tyro.conf.Positional in getattr(hint, "__metadata__", ())
+    with contextlib.redirect_stdout(io.StringIO()) as script, contextlib.suppress(SystemExit):
+        tyro.cli(
+            union(commands, {}),
+            prog="jaxfl",
+            args=["--tyro-print-completion", shell],
+            config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes),
+            registry=registry(commands.values(), names),
+        )
+    return script.getvalue()
 
 
 def _names(field: str, hint: Any, names_by_kind: dict[str, list[str]]) -> list[str]:

@@ -109,7 +109,13 @@ def predict(command: Predict, console: Console) -> None:
     if is_npz(command.input):
         new = examples_of_npz(command.input)
     else:
-        csv_file = (command.input, command.columns, command.encoding, command.decimal)
+        csv_file = (
+            command.input,
+            command.columns,
+            command.encoding,
+            command.decimal,
+            command.thousands,
+        )
         new = examples_of_csv(run, read_sheet(*csv_file))
     check(command.proba or not command.calibrate, "--calibrate is given without --proba: give both")
     processes.check_backend()

@@ -7,14 +7,16 @@ learns here that each of these is a box of its own, and how the words behind an 
 import dataclasses
 import functools
 import inspect
+import operator
 import types
 import typing
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any
 
 import docstring_parser
 import tyro
 from tyro.constructors import (
+    MISSING,
     ConstructorRegistry,
     PrimitiveConstructorSpec,
     PrimitiveTypeInfo,
@@ -44,7 +46,20 @@ class Unreadable(Exception):
     """
 
 
-def registry(commands: Collection[type]) -> ConstructorRegistry:
+# The names that are known for an option, by its name and hint.
+Known = Callable[[str, Any], list[str]]
+
+
+def union(commands: Mapping[str, type], defaults: Mapping[type, Any]) -> Any:
+    """The commands as the parser takes them, with instances from which their options start."""
+    kinds = (
+        Annotated[kind, tyro.conf.subcommand(name, default=defaults.get(kind, MISSING))]
+        for name, kind in commands.items()
+    )
+    return functools.reduce(operator.or_, kinds)
+
+
+def registry(commands: Collection[type], known: Known | None = None) -> ConstructorRegistry:
     """The rule by which the parser reads the dataclasses of commands.
 
     What it reads is the command as a `functools.partial` of all its options, still to be called. An
@@ -52,6 +67,7 @@ def registry(commands: Collection[type]) -> ConstructorRegistry:
 
     Args:
       commands: the dataclasses.
+      known: of a script of completion, which offers these names.
     """
     groups = {group for command in commands for group in groups_of(command)}
     rules = ConstructorRegistry()
@@ -60,7 +76,8 @@ def registry(commands: Collection[type]) -> ConstructorRegistry:
     def rule(info: StructTypeInfo) -> StructConstructorSpec | None:
         if info.type not in groups:
             return None
-        fields = _fields(info.type, info.default if isinstance(info.default, info.type) else None)
+        default = info.default if isinstance(info.default, info.type) else None
+        fields = _fields(info.type, default, known)
         return StructConstructorSpec(_maker(info.type), fields)
 
     return rules
@@ -82,12 +99,11 @@ def texts(group: type) -> dict[str, str]:
     return {param.arg_name: " ".join((param.description or "").split()) for param in params}
 
 
-def text_of(command: type, name: str) -> str:
-    """An option and what the help says of it: "--rounds INT communication rounds"."""
+def form_of(command: type, name: str) -> str:
+    """An option as it is typed: "--rounds INT"."""
     hint = hints(command)[name]
     is_positional = tyro.conf.Positional in _notes(hint)
-    text = next(texts(group)[name] for group in groups_of(command) if name in texts(group))
-    return " ".join([*([] if is_positional else [option(name)]), _metavar(hint), text])
+    return " ".join([*([] if is_positional else [option(name)]), _metavar(hint)])
 
 
 def nargs(command: type) -> dict[str, int | str]:
@@ -103,12 +119,13 @@ def nargs(command: type) -> dict[str, int | str]:
     return numbers
 
 
-def _fields(group: type, default: Any) -> tuple[StructFieldSpec, ...]:
+def _fields(group: type, default: Any, known: Known | None) -> tuple[StructFieldSpec, ...]:
     """The options of a command in its order, then a nested dataclass for each of its boxes.
 
     Args:
       group: the dataclass of a command, or of one box.
       default: an instance of it from which the options start; None for the defaults of the class.
+      known: as in `registry`.
     """
     values = {field.name: _default(field) for field in dataclasses.fields(group)}
     if default is not None:
@@ -118,7 +135,7 @@ def _fields(group: type, default: Any) -> tuple[StructFieldSpec, ...]:
     for section in groups_of(group):
         if section is group or len(texts(section)) < SMALLEST_GROUP:
             options += [
-                StructFieldSpec(name, _form(group, name, values[name]), values[name])
+                StructFieldSpec(name, _form(group, name, values[name], known), values[name])
                 for name in texts(section)
             ]
             continue
@@ -148,7 +165,7 @@ def _maker(command: type) -> Callable[..., functools.partial]:
     return make
 
 
-def _form(command: type, name: str, default: Any) -> Any:
+def _form(command: type, name: str, default: Any, known: Known | None) -> Any:
     """The hint of an option with what the help says, and how its words are read."""
     hint = hints(command)[name]
     display = tyro.conf.arg(
@@ -159,7 +176,7 @@ def _form(command: type, name: str, default: Any) -> Any:
         return Annotated[hint, display]  # any words will do
     # The parser warns of a default of another type than the hint's, as REQUIRED is.
     plain = Any if default is REQUIRED else _plain(hint)
-    return Annotated[(plain, *_notes(hint), display, _reader(command, name, default))]
+    return Annotated[(plain, *_notes(hint), display, _reader(command, name, known))]
 
 
 def _behaviour(default: Any) -> str:
@@ -169,7 +186,7 @@ def _behaviour(default: Any) -> str:
     return "" if as_typed(default) in PLAIN_DEFAULTS else f"(default: {as_typed(default)})"
 
 
-def _reader(command: type, name: str, default: Any) -> PrimitiveConstructorSpec:
+def _reader(command: type, name: str, known: Known | None) -> PrimitiveConstructorSpec:
     """How the words behind an option are read: as the parser does, but for the error."""
     hint = hints(command)[name]
     spec = _spec(hint)
@@ -178,10 +195,9 @@ def _reader(command: type, name: str, default: Any) -> PrimitiveConstructorSpec:
         try:
             return spec.instance_from_str(words)
         except ValueError:
-            problem = f"{option(name)} is {' '.join(words):.80}: expected "
             expected = describe(hint).replace(" or null", "")
-            about = "" if spec.choices else f"; {text_of(command, name)} {_behaviour(default)}"
-            raise Unreadable(problem + expected + about.rstrip()) from None
+            problem = f"{option(name)} is {' '.join(words):.80}: expected {expected}"
+            raise Unreadable(problem) from None
 
     return dataclasses.replace(
         spec,
@@ -189,7 +205,8 @@ def _reader(command: type, name: str, default: Any) -> PrimitiveConstructorSpec:
         instance_from_str=read,
         is_instance=lambda value: value is REQUIRED or spec.is_instance(value),
         str_from_instance=lambda value: [] if value is REQUIRED else spec.str_from_instance(value),
-        choices=None,  # `read` refuses the others
+        # `read` refuses what is none of them.
+        choices=tuple(known(name, hint)) or None if known else None,
     )
 
 

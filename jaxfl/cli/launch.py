@@ -29,7 +29,7 @@ from jaxfl.experiment.config import load_configs, resolve
 from jaxfl.experiment.config.hints import check_fields
 from jaxfl.experiment.config.rules import metrics_of
 from jaxfl.experiment.session.interrupt import hint
-from jaxfl.experiment.store import files, locks
+from jaxfl.experiment.store import files
 from jaxfl.experiment.store.finished_runs import load_finished
 from jaxfl.experiment.store.read_records import read_plan
 from jaxfl.experiment.studies import sweep
@@ -71,8 +71,6 @@ def asks_for_workers(command: object) -> TypeGuard[Command]:
         not (starts and is_worker),
         "--worker is one worker and --workers starts several: give one of the two",
     )
-    if starts:
-        locks.check_locks()
     return starts
 
 

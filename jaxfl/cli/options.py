@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import tyro
 
 from jaxfl.core.options import Range
-from jaxfl.data.table.read import Decimal
+from jaxfl.data.table.read import Decimal, Thousands
 from jaxfl.experiment.config.fields import MANY, DataOptions
 from jaxfl.experiment.config.setting import SettingOptions
 from jaxfl.experiment.config.training_fields import ModelOptions
@@ -144,6 +144,8 @@ class CsvFileOptions:
     """CSV: encoding of the text, such as latin-1 or utf-16"""
     decimal: Decimal = "."
     """CSV: , where 12,5 is a number"""
+    thousands: Thousands | None = None
+    """CSV: , where 1,234 is a number"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,7 +242,8 @@ class CsvOptions:
     leave_out: tuple[str, ...] = ()
     """CSV: columns that models do not see"""
     missing: tuple[str, ...] = ()
-    """CSV: further words for a missing value, beside an empty cell, NA, N/A, NaN, NULL and ?"""
+    """CSV: further words for a missing value, beside an empty cell, NA, N/A, NaN, NULL, a point and
+    ?"""
     task: Literal["classification", "regression"] | None = None
     """CSV: whether the target is classes or numbers; classes if not given, where it is text or at
     most 20 whole numbers"""
@@ -251,7 +254,7 @@ class WindowOptions:
     """Of `jaxfl prepare windows`: the rows of a CSV file are the steps of a series."""
 
     steps: int | None = None
-    """windows: rows of a window; needed. wisdm: readings of a window, 200 if not given"""
+    """windows: rows of a window; needed."""
     stride: int | None = None
     """windows: rows from one window to the next; as many as --steps if not given, so that windows
     do not overlap"""
@@ -265,7 +268,7 @@ class ImageOptions:
     """Of `jaxfl prepare images DIR`, whose files are OWNER/CLASS/FILE."""
 
     size: int = 32
-    """images: pixels of a side; also of celeba, office_caltech and domainnet"""
+    """images: pixels of a side"""
     owner_table: Path | None = None
     """images: CSV file with the columns file and owner, where the files are CLASS/FILE"""
 
@@ -282,18 +285,9 @@ class PublishedOptions:
     """texts: words of each"""
 
 
-@dataclass(frozen=True)
-class FaceOptions:
-    """Of the published data set celeba."""
-
-    attribute: str | None = None
-    """celeba: what to predict of a face, Smiling if not given"""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Prepare(
     PublishedOptions,
-    FaceOptions,
     ImageOptions,
     WindowOptions,
     CsvFileOptions,

@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -12,7 +11,6 @@ from rich.text import Text
 from jaxfl.cli.options import (
     CsvFileOptions,
     CsvOptions,
-    FaceOptions,
     ImageOptions,
     OwnOptions,
     Prepare,
@@ -22,7 +20,7 @@ from jaxfl.cli.options import (
 from jaxfl.core.errors import InputError, check
 from jaxfl.data.image_folder import prepare_images
 from jaxfl.data.published.prepare import prepare as prepare_data
-from jaxfl.data.published.recipes import RECIPES, file_stem
+from jaxfl.data.published.recipes import file_stem
 from jaxfl.data.sources import SOURCES, data_dir
 from jaxfl.data.table.fit import Choices
 from jaxfl.data.table.prepare import prepare_csv
@@ -61,7 +59,6 @@ def prepare(command: Prepare, console: Console) -> None:
             manual_dir=command.tfds_manual_dir,
             words=command.words,
             length=command.length,
-            **{option: getattr(command, option) for option in taken_by(command.data)},
         )
         was_ready = " was there before and stays; remove it to prepare it anew" if is_ready else ""
         _say(console, f"{file}{was_ready}: --dataset {file.stem} --data-dir {folder}")
@@ -75,20 +72,14 @@ def _check_options(command: Prepare) -> None:
         f"{' '.join(map(str, command.files))}: files are for {', '.join(GROUPS)}, not for jaxfl "
         f"prepare {command.data}; leave them out",
     )
-    taken = [*_names(GROUPS.get(command.data, (PublishedOptions,))), *taken_by(command.data)]
-    for name in _names((*GROUPS[WINDOWS], ImageOptions, FaceOptions, PublishedOptions)):
+    taken = _names(GROUPS.get(command.data, (PublishedOptions,)))
+    for name in _names((*GROUPS[WINDOWS], ImageOptions, PublishedOptions)):
         kinds = [kind for kind, groups in GROUPS.items() if name in _names(groups)]
-        kinds = kinds or [data for data in RECIPES if name in taken_by(data)]
         check(
             name in taken or getattr(command, name) == getattr(default, name),
             f"{option(name)}: for {' and '.join(kinds) or 'published data sets'}, not for jaxfl "
             f"prepare {command.data}; leave it out",
         )
-
-
-def taken_by(data: str) -> Sequence[str]:
-    """The options of other kinds that a published data set takes."""
-    return RECIPES[data].takes if data in RECIPES else ()
 
 
 def _names(groups: tuple[type, ...]) -> list[str]:
@@ -133,6 +124,7 @@ def prepare_table(command: Prepare, folder: Path, console: Console) -> None:
         columns=command.columns,
         encoding=command.encoding,
         decimal=command.decimal,
+        thousands=command.thousands,
         overwrite=command.overwrite,
     )
     table = Table("column", "becomes")

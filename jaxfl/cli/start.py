@@ -46,17 +46,28 @@ def settle(command: SettingOptions | Resume, devices: int | str, console: Consol
             "--cluster takes --coordinator, --processes and --process from the cluster: give it "
             "alone, or leave it out",
         )
-        processes.join_processes(timeout=timeout)
+        _join(timeout)
     elif several:
         check(
             None not in process_options,
             "several processes need --coordinator, --processes and --process: give all three, or "
             "--cluster alone",
         )
-        processes.join_processes(*process_options, timeout=timeout)
+        _join(timeout, *process_options)
     processes.check_backend()
     console.quiet = not processes.is_main_process()
     processes.keep_programs()
+
+
+def _join(timeout: float, *options: Any) -> None:
+    """Joins the processes; JAX would end this one by `abort` where they do not find each other."""
+    supervisor.tell_join(
+        f"the processes did not find each other within {timeout:g} s: start each with the same "
+        "--coordinator HOST:PORT of process 0 and --processes, and its own --process from 0, or "
+        "give a longer --join-timeout"
+    )
+    processes.join_processes(*options, timeout=timeout)
+    supervisor.tell_join("")
 
 
 def setting(command: SettingOptions) -> dict[str, Any]:

@@ -85,6 +85,11 @@ def tell_directory(directory: str) -> None:
     _tell(directory=directory)
 
 
+def tell_join(problem: str) -> None:
+    """Says what is wrong if JAX ends this process from now on; "" when the processes have met."""
+    _tell(join=problem)
+
+
 def tell_code(code: int) -> None:
     """Says which exit code the process shall have; the command line has given the reason."""
     _tell(code=code)
@@ -177,7 +182,9 @@ def _wait(child: int, control: socket.socket, log: int) -> int:
     text = "".join(lines)
     directory = facts.get("directory", "DIR")
     aborted = status == -signal.SIGABRT and any(sign in text for sign in SIGNS)
-    if facts.get("lost") or (aborted and "code" not in facts):
+    if facts.get("join") and (aborted or facts.get("lost")):
+        code, text = 2, f"jaxfl: {visible(facts['join'])}\n"
+    elif facts.get("lost") or (aborted and "code" not in facts):
         code, text = LOST, f"jaxfl: {visible(lost_line(directory))}\n"
     elif "code" in facts:
         code, text = facts["code"], "" if facts["code"] else text

@@ -30,6 +30,7 @@ from jaxfl.data.skews import (
 from jaxfl.data.source import Source
 from jaxfl.data.sources import SOURCES, list_data_sets, load
 from jaxfl.data.superclasses import superclasses
+from jaxfl.data.table.prepare import from_frames
 from jaxfl.data.weights import balance_classes
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "dirichlet",
     "federate",
     "from_arrays",
+    "from_frames",
     "iid",
     "label_permutations",
     "labels",

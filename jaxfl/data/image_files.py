@@ -13,7 +13,7 @@ GREY = ("1", "L", "LA")
 COLOURED = ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB")
 
 
-def read_images(files: Iterable[Path], size: int, coloured: bool = False) -> np.ndarray:
+def read_images(files: Iterable[Path], size: int) -> np.ndarray:
     """Images as bytes [N, size, size, channels].
 
     There is one channel if all images are grey, and three otherwise.
@@ -21,14 +21,13 @@ def read_images(files: Iterable[Path], size: int, coloured: bool = False) -> np.
     Args:
       files: one or more.
       size: pixels of a side.
-      coloured: whether there are three channels in any case.
 
     Raises:
       InputError: one cannot be read, its pixels are no bytes, or the size is not positive.
     """
     check_size(size)
     images = [_read(file, size) for file in files]
-    if coloured or any(image.ndim == 3 for image in images):
+    if any(image.ndim == 3 for image in images):
         images = [image if image.ndim == 3 else np.stack([image] * 3, axis=2) for image in images]
     else:
         images = [image[..., None] for image in images]

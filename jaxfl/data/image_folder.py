@@ -143,9 +143,8 @@ def _owners(sheet: Sheet, table: Path | None, names: Sequence[str]) -> list[str]
     for column in ("file", "owner"):
         check_column(f"{table} lacks", column, sheet.columns)
     owner_of: dict[str, str] = {}
-    for row, (file, owner) in enumerate(
-        zip(sheet.columns["file"], sheet.columns["owner"], strict=True)
-    ):
+    cells = [[cell or "" for cell in sheet.columns[column]] for column in ("file", "owner")]
+    for row, (file, owner) in enumerate(zip(*cells, strict=True)):
         check(bool(owner), f"the owner is missing in {sheet.place(row)}: name the owner of each")
         check(
             owner_of.setdefault(file, owner) == owner,

@@ -2,19 +2,14 @@
 
 import os
 import secrets
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
-from jaxfl.core.errors import InputError, warn
-
-if sys.platform == "win32":  # which has no such lock
-    fcntl = None
-else:
-    import fcntl
+from jaxfl.core.errors import InputError, check
+from jaxfl.core.locks import claim
 
 
 def write_arrays(file: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -75,8 +70,8 @@ def locked(directory: Path) -> Iterator[None]:
     The system releases the lock when the process ends, however it ends.
 
     Raises:
-      InputError: another server holds the lock.
-      OSError: the directory cannot be written.
+      InputError: another server holds the lock, or it cannot be written.
+      OSError: the directory cannot be made.
 
     Example:
       >>> with locked(Path("server")):
@@ -84,16 +79,10 @@ def locked(directory: Path) -> Iterator[None]:
       ['.lock']
     """
     directory.mkdir(parents=True, exist_ok=True)
-    path = directory / ".lock"
-    with path.open("w") as file:
-        try:
-            if fcntl is not None:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(
-                f"another server writes into {directory}: wait for its end, or choose another "
-                "directory"
-            ) from None
-        except OSError as error:  # some file systems have no locks
-            warn(f"{path} cannot be locked ({error.strerror}): let no other server write there")
+    with claim(directory / ".lock") as ours:
+        check(
+            ours,
+            f"another server writes into {directory}: wait for its end, or choose another "
+            "directory",
+        )
         yield

@@ -4,16 +4,18 @@ Each process has its devices and the cache of compiled programs; the first one w
 """
 
 import os
+import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import jax
 import jaxlib.version
 import numpy as np
 from jax.experimental import multihost_utils
 
-from jaxfl.core.errors import InputError, check, warn
-from jaxfl.simulation import rendezvous
+from jaxfl.core.errors import InputError, check
+from jaxfl.core.version import VERSION
 
 # XLA runs the collective operations of a program in the same order on all devices of a CPU. Of a
 # program from JAX's cache it forgets this for those inside a loop or a branch beside those outside,
@@ -38,8 +40,9 @@ def join_processes(
     """Joins several processes, on one host or many, that run the same program on the same data.
 
     It must be the first use of JAX. If all arguments are None they are taken from the cluster
-    (SLURM, Open MPI, Kubernetes, Cloud TPU). On CPU the processes communicate through gloo. A
-    process that waits for others says so. GPUs of a host are dealt out to its processes
+    (SLURM, Open MPI, Kubernetes, Cloud TPU). On CPU the processes communicate through gloo. Where
+    the processes do not find each other in time, JAX ends them by `abort`, with a log in C++ (the
+    command line says it in one line). GPUs of a host are dealt out to its processes
     (`devices_of_process`), unless JAX_LOCAL_DEVICE_IDS names those of this process. Processes on
     CPU do not use JAX's cache of compiled programs, with which they could wait for each other for
     ever.
@@ -51,28 +54,27 @@ def join_processes(
       timeout: seconds to wait for the other processes.
 
     Raises:
-      InputError: the processes do not find each other, or JAX has already started.
+      InputError: the processes were started differently, or JAX has already started.
     """
     coordinator = coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS")
     if coordinator is None or processes is None or process is None:
         coordinator, processes, process = _of_cluster(coordinator, processes, process, timeout)
-    rendezvous.split(coordinator)
+    port = coordinator.rpartition(":")[2]
+    check(
+        ":" in coordinator and port.isdecimal() and 0 < int(port) < 2**16,
+        f"the coordinator is {coordinator!r}: expected HOST:PORT, as localhost:8476",
+    )
     check(
         0 <= process < processes,
         f"process {process} of {processes} processes: expected 0 or more and less than --processes",
     )
-    devices = None
-    if processes > 1:
-        hosts = rendezvous.meet(coordinator, processes, process, float(timeout), warn)
-        if "JAX_LOCAL_DEVICE_IDS" not in os.environ:
-            devices = devices_of_process(hosts, process, os.environ, _installed_gpus())
     try:
         jax.distributed.initialize(
             coordinator,
             processes,
             process,
-            local_device_ids=devices,
             cluster_detection_method="deactivate",
+            initialization_timeout=max(1, round(timeout)),
             heartbeat_timeout_seconds=HEARTBEAT,
         )
     except (RuntimeError, ValueError) as error:
@@ -81,7 +83,36 @@ def join_processes(
             f"the processes cannot join ({reason}): start each with the same coordinator "
             "HOST:PORT and number of processes, and its own process number from 0"
         ) from error
+    if processes > 1:
+        hosts = _hosts(processes, process, timeout)
+        devices = devices_of_process(hosts, process, os.environ, _installed_gpus())
+        if devices is not None and "JAX_LOCAL_DEVICE_IDS" not in os.environ:
+            for platform in ("cuda", "rocm"):  # as `initialize` does it
+                jax.config.update(f"jax_{platform}_visible_devices", ",".join(map(str, devices)))
     check_backend()
+
+
+def _hosts(processes: int, process: int, timeout: float) -> list[str]:
+    """The host of each process, which all of them tell the service of JAX.
+
+    Raises:
+      InputError: another process has another version of jaxfl.
+    """
+    # JAX has no public name for it.
+    from jax._src.distributed import global_state
+
+    client = cast(Any, global_state.client)
+    client.key_value_set(f"jaxfl/{process}", f"{VERSION} {socket.gethostname()}")
+    hosts = []
+    for number in range(processes):
+        answer = client.blocking_key_value_get(f"jaxfl/{number}", round(1000 * timeout))
+        version, _, host = answer.partition(" ")
+        check(
+            version == VERSION,
+            f"process {number} has jaxfl {version}, this one has {VERSION}: install one version",
+        )
+        hosts.append(host)
+    return hosts
 
 
 def _of_cluster(

@@ -33,6 +33,7 @@ def program(code):
         (LOG + "supervisor.tell_lost(); os.abort()", 1, [LOST]),
         # It has given its reason, and is aborted while it leaves.
         (LOG + "print('why', file=sys.stderr); supervisor.tell_code(2); os.abort()", 2, ["why"]),
+        ("supervisor.tell_join('nobody'); " + LOG + "os.abort()", 2, ["jaxfl: nobody"]),
         ("os.kill(os.getpid(), 9)", 137, ["jaxfl: this process was ended by signal 9"]),
         (
             "os.write(2, b'a bug\\n'); os.abort()",

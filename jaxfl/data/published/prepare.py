@@ -3,7 +3,6 @@
 import os
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -26,9 +25,6 @@ def prepare(
     manual_dir: str | os.PathLike | None = None,
     words: int = 10_000,
     length: int = 128,
-    size: int | None = None,
-    attribute: str | None = None,
-    steps: int | None = None,
 ) -> Path:
     """Writes `directory/NAME.npz`, unless it already exists.
 
@@ -41,7 +37,7 @@ def prepare(
     2 on. Ratings: x int32 [N, 2] (user, item), y float32, `vocabulary` [2], `owners` int32 [N].
     Shakespeare: x int32 [N, 80], y int32, `vocabulary`, `words` (characters with ids from 0 on),
     `owners`, and no test examples; `shakespeare/next` has y int32 [N, 80] with the ids of x. Data
-    of persons, roles and domains: `owners`, `owner_names` and `class_names`, and no test examples.
+    of LEAF: `owners`, `owner_names` and `class_names`, and no test examples.
 
     Args:
       name: of `RECIPES`, or of another set for image or text classification in TensorFlow
@@ -50,27 +46,19 @@ def prepare(
       manual_dir: folder with files that were downloaded by hand.
       words: size of the vocabulary, the most frequent words of the training texts.
       length: words kept of each text.
-      size: pixels of a side, of sets of photographs (`Recipe.takes`).
-      attribute: to predict, of `celeba`.
-      steps: readings of a window, of `wisdm`.
 
     Returns:
       The path of the file.
 
     Raises:
-      InputError: the name is unknown, the set does not take an option, files are missing or
-        damaged, TensorFlow Datasets is needed and not installed, or there is no network.
+      InputError: the name is unknown, files are missing or damaged,
+        TensorFlow Datasets is needed and not installed, or there is no network.
     """
     check_range(POSITIVE, words=words, length=length)
     check(
         length <= MAX_LENGTH,
         f"length is {length!r:.40}: expected at most {MAX_LENGTH:,} words of a text",
     )
-    given = {"size": size, "attribute": attribute, "steps": steps}
-    options = {key: value for key, value in given.items() if value is not None}
-    recipe = RECIPES.get(name, Recipe(""))
-    for key in options:
-        check(key in recipe.takes, f"{name} takes no {key}: leave it out")
     directory = Path(directory)
     target = directory / f"{file_stem(name)}.npz"
     if os.path.exists(target):
@@ -82,7 +70,7 @@ def prepare(
         "correct --tfds-manual-dir",
     )
     with new_folder(directory), show_progress(f"preparing {name}") as track:
-        arrays = _read(name, directory, manual, options, track)
+        arrays = _read(name, directory, manual, track)
         if isinstance(arrays.get("x_train"), list):
             arrays = _tokenise(arrays, words, length, track)
         if "owner_names" in arrays:
@@ -92,9 +80,7 @@ def prepare(
     return target
 
 
-def _read(
-    name: str, directory: Path, manual: Path | None, options: dict[str, Any], track: Track
-) -> Arrays:
+def _read(name: str, directory: Path, manual: Path | None, track: Track) -> Arrays:
     """The arrays of a set, from its published files or from TensorFlow Datasets."""
     recipe = RECIPES.get(name, Recipe(""))
     folders = [directory / recipe.folder]
@@ -104,7 +90,7 @@ def _read(
         for folder in folders:
             if any(holds(folder, file) for file in recipe.files):
                 try:
-                    return recipe.read(folder, track=track, **options)
+                    return recipe.read(folder, track=track)
                 except OSError as error:
                     raise InputError(f"cannot read {name} in {folder}: {error}") from error
     check(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jaxfl.core.errors import check
-from jaxfl.data.published import characters, domains, faces, images, leaf, originals, sensors
+from jaxfl.data.published import characters, images, leaf, originals
 from jaxfl.data.published.originals import Arrays
 
 IDX_FILES = (
@@ -41,7 +41,6 @@ class Recipe(NamedTuple):
     tfds: bool = True  # whether TensorFlow Datasets has the set
     fields: Sequence[str] = ()  # text features to join
     any_of: bool = False  # whether one of the files is enough
-    takes: Sequence[str] = ()  # further options of `read`: size, attribute, steps
     page: str = ""  # where the files are published, if `prepare` cannot fetch them
 
 
@@ -174,63 +173,6 @@ RECIPES = {
         leaf.read_femnist,
         any_of=True,
         tfds=False,
-    ),
-    "celeba": Recipe(
-        "faces of 10,177 celebrities with 40 attributes, 202,599 colour images",
-        "celeba",
-        faces.FILES,
-        faces.read_celeba,
-        any_of=True,
-        tfds=False,
-        takes=("size", "attribute"),
-    ),
-    "uci_har": Recipe(
-        "activities of 30 persons, 10,299 windows of 128 readings of nine sensors",
-        "UCI HAR Dataset",
-        sensors.HAR_FILES,
-        sensors.read_har,
-        tfds=False,
-    ),
-    "uci_har/features": Recipe(
-        "activities of 30 persons, 10,299 windows as 561 features",
-        "UCI HAR Dataset",
-        sensors.HAR_FILES,
-        partial(sensors.read_har, features=True),
-        tfds=False,
-    ),
-    "wisdm": Recipe(
-        "activities of 36 persons, windows of 200 readings of three sensors",
-        "WISDM_ar_v1.1",
-        (sensors.WISDM_FILE,),
-        sensors.read_wisdm,
-        tfds=False,
-        takes=("steps",),
-    ),
-    "office_caltech": Recipe(
-        "ten things of an office in four kinds of images, 2,533 colour images",
-        "office_caltech_10",
-        domains.OFFICE_CALTECH,
-        domains.read_office_caltech,
-        tfds=False,
-        takes=("size",),
-    ),
-    "domainnet": Recipe(
-        "things of 345 classes in six kinds of images, about 590,000 colour images",
-        "domainnet",
-        domains.DOMAINNET_FILES,
-        domains.read_domainnet,
-        any_of=True,
-        tfds=False,
-        takes=("size",),
-    ),
-    "domainnet/ten": Recipe(
-        "ten of DomainNet's classes in six kinds of images",
-        "domainnet",
-        domains.DOMAINNET_FILES,
-        partial(domains.read_domainnet, classes=domains.TEN),
-        any_of=True,
-        tfds=False,
-        takes=("size",),
     ),
 }
 

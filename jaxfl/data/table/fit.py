@@ -9,22 +9,24 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from jaxfl.core.errors import check, warn
-from jaxfl.data.table.read import COMMA, NUMBER, Sheet, check_column
-from jaxfl.data.table.schema import (
-    MISSING,
-    Column,
-    Schema,
-    Target,
-    check_complete,
-    is_missing,
-    numbers,
+from jaxfl.data.table.read import (
+    COMMA,
+    NUMBER,
+    THOUSANDS,
+    Cell,
+    Sheet,
+    check_column,
+    without,
     word_of,
 )
+from jaxfl.data.table.schema import MISSING, Column, Schema, Target, check_complete, numbers
 
 WORDS = 100  # of a category at most
 CLASSES = 1000  # of a target at most
 FEW = 20  # values up to which whole numbers of a target are classes
 ROWS = 10  # from which on it is no chance that all words differ
+# Words of a category that may say that a value is missing, or infinite.
+MARKS = {"-", "--", "na", "Na", "n.a.", "None", "Inf", "-Inf", "inf", "-inf"}
 DATE = re.compile(
     r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([T ].*)?|\d{1,2}:\d{2}(:.*)?",
     re.ASCII,
@@ -84,32 +86,33 @@ def fit(sheets: Sequence[Sheet], choices: Choices) -> Fit:
         "--leave-out": choices.leave_out,
         "--categories": choices.categories,
     }
+    sheets = [without(sheet, choices.absent) for sheet in sheets]
+    names_of_all = dict.fromkeys(_column_names(sheets))
     for option, names in named.items():
         for name in names:
-            check_column(option, name, _column_names(sheets))
+            check_column(option, name, names_of_all)
             check(
                 name != choices.target or option in ("--target", "--categories"),
                 f"{option} {name} is the target: name another column",
             )
-    missing = choices.absent
     words: dict[str, str] = {}
     unused: list[str] = []
     columns: list[Column] = []
+    roles = {
+        **dict.fromkeys(choices.leave_out, "left out"),
+        choices.weight: "weighs the rows in losses and scores",
+        choices.series: "names the recording",
+        choices.id: "names the rows",
+        choices.owner: "names the site",
+    }
     for name in _column_names(sheets):
         if name == choices.target:
             continue
-        others = (choices.owner, choices.series, choices.weight, *choices.leave_out)
-        if name in (choices.id, *others):
-            roles = {
-                choices.weight: "weighs the rows in losses and scores",
-                choices.series: "names the recording",
-                choices.id: "names the rows",
-                choices.owner: "names the site",
-            }
-            words[name] = f"{roles.get(name, 'left out')}; models do not see it"
+        if name in roles:
+            words[name] = f"{roles[name]}; models do not see it"
             unused += [name] if name != choices.id else []
             continue
-        column, words[name] = _column(name, sheets, missing, name in choices.categories)
+        column, words[name] = _column(name, sheets, name in choices.categories)
         if column is None:
             unused.append(name)
         else:
@@ -117,14 +120,14 @@ def fit(sheets: Sequence[Sheet], choices: Choices) -> Fit:
     check(
         len(columns) > 0, f"no column is left to predict {choices.target} from: give more columns"
     )
-    target, words[choices.target] = _target(sheets, choices, missing)
+    target, words[choices.target] = _target(sheets, choices)
     recording = (choices.owner, choices.series) if choices.steps else ()
     schema = Schema(
         target,
         tuple(columns),
         choices.id or "",
         tuple(unused),
-        missing,
+        choices.absent,
         choices.steps or 0,
         choices.stride or choices.steps or 0,
         tuple(name for name in recording if name is not None),
@@ -143,20 +146,18 @@ def _column_names(sheets: Sequence[Sheet]) -> list[str]:
     return list(dict.fromkeys(name for sheet in sheets for name in sheet.columns))
 
 
-def _column(
-    name: str, sheets: Sequence[Sheet], missing: tuple[str, ...], is_category: bool
-) -> tuple[Column | None, str]:
+def _column(name: str, sheets: Sequence[Sheet], is_category: bool) -> tuple[Column | None, str]:
     """What a column becomes, and that in words; None if models have nothing to see in it."""
-    cells = _cells(sheets, name)
-    values = [cell for cell in cells if not is_missing(cell, missing)]
-    distinct = {word_of(value) for value in values}
+    cells = cells_of(sheets, name)
+    values = [cell for cell in cells if cell is not None]
+    distinct = set(map(word_of, values))
     absent = len(cells) - len(values)
     if not values:
         return None, "left out: missing in all rows"
     if len(distinct) == 1 and not absent:
         return None, f"left out: {values[0]!r:.40} in all rows"
     share = f"{absent / len(cells):.0%}" if absent >= len(cells) / 200 else f"{absent} rows"
-    columns = None if is_category else _numbers(name, sheets, values, missing)
+    columns = None if is_category else _numbers(name, sheets, values)
     if columns is not None:
         mean, deviation = _scaling(columns)
         _warn_of_number(name, sheets)
@@ -164,7 +165,7 @@ def _column(
         if absent:
             text += f"; {share} missing: the mean, and a feature that says so"
         return Column(name, "number", mean, deviation, indicator=absent > 0), text
-    known = in_order({word_of(value) for value in values})
+    known = in_order(distinct)
     check(
         len(known) <= WORDS and (is_category or len(known) < len(cells) or len(cells) < ROWS),
         f"column {name} holds {len(known):,} different texts in {len(cells):,} rows "
@@ -173,6 +174,12 @@ def _column(
         f"{WORDS} groups",
     )
     warn_of_case(f"column {name} has the words", known)
+    marks = [word for word in known if word in MARKS]
+    if marks:
+        warn(
+            f"column {name} has the word {marks[0]!r}, which models see as one of its categories: "
+            f"if it says that a value is missing, give --missing={marks[0]}"
+        )
     text = f"category: {', '.join(known[:6])}"
     if len(known) > 6:
         text += f" and {len(known) - 6} more"
@@ -181,28 +188,26 @@ def _column(
     return Column(name, "category", words=tuple(known), indicator=absent > 0), text
 
 
-def _numbers(
-    name: str, sheets: Sequence[Sheet], values: list[str], missing: tuple[str, ...]
-) -> list[np.ndarray] | None:
+def _numbers(name: str, sheets: Sequence[Sheet], values: list[str]) -> list[np.ndarray] | None:
     """The numbers of a column in each file; None if it holds no numbers.
 
     Raises:
       InputError: it holds dates, or both numbers and text.
     """
-    matches = [NUMBER.fullmatch(value) is not None for value in values]
-    dates = [value for value in values if DATE.fullmatch(value)]
+    others = [value for value in values if not NUMBER.fullmatch(value)]
+    dates = list(filter(DATE.fullmatch, values))
     check(
-        2 * len(dates) <= len(values) or all(matches),
+        2 * len(dates) <= len(values) or not others,
         f"column {name} holds dates or times ({', '.join(dates[:1])}): make numbers of them, "
         f"such as the days since the first one, or leave the column out (--leave-out {name})",
     )
-    numeric = sum(matches) + sum(COMMA.fullmatch(value) is not None for value in values)
-    if numeric < len(values) / 2:
+    words = [one for one in others if not (COMMA.fullmatch(one) or THOUSANDS[","].fullmatch(one))]
+    if 2 * len(words) > len(values):
         return None
     otherwise = (
         f", name a word for that (--missing WORD), or take all for words (--categories {name})"
     )
-    return [numbers(name, sheet, missing, otherwise) for sheet in sheets]
+    return [numbers(name, sheet, otherwise) for sheet in sheets]
 
 
 def _scaling(columns: Sequence[np.ndarray]) -> tuple[float, float]:
@@ -217,19 +222,15 @@ def _scaling(columns: Sequence[np.ndarray]) -> tuple[float, float]:
     return float(mean[0]), float(deviation[0])
 
 
-def _target(
-    sheets: Sequence[Sheet], choices: Choices, missing: tuple[str, ...]
-) -> tuple[Target, str]:
+def _target(sheets: Sequence[Sheet], choices: Choices) -> tuple[Target, str]:
     """What the target becomes, and that in words.
 
     Raises:
       InputError: it is missing somewhere, the same everywhere, or neither classes nor numbers.
     """
     name = choices.target
-    for sheet in sheets:
-        mend = "remove these rows, since they teach nothing"
-        check_complete("target", name, sheet, missing, mend)
-    values = _cells(sheets, name)
+    mend = "remove these rows, since they teach nothing"
+    values = [cell for sheet in sheets for cell in check_complete("target", name, sheet, mend)]
     counts = Counter(map(word_of, values))
     check(
         len(counts) > 1,
@@ -240,9 +241,9 @@ def _target(
     if choices.task is None:
         few = len(counts) <= FEW and all(re.fullmatch(r"[+-]?\d+", word) for word in counts)
         is_number = name not in choices.categories and not few
-        columns = _numbers(name, sheets, values, missing) if is_number else None
+        columns = _numbers(name, sheets, values) if is_number else None
     elif choices.task == "regression":
-        columns = [numbers(name, sheet, missing) for sheet in sheets]
+        columns = [numbers(name, sheet) for sheet in sheets]
     if columns is not None:
         mean, deviation = _scaling(columns)
         return Target(name, (), mean, deviation), (
@@ -281,7 +282,8 @@ def in_order(words: set[str] | dict[str, int]) -> list[str]:
     )
 
 
-def _cells(sheets: Sequence[Sheet], name: str) -> list[str]:
+def cells_of(sheets: Sequence[Sheet], name: str) -> list[Cell]:
+    """The cells of a column of all files [N]."""
     return [cell for sheet in sheets for cell in sheet.columns[name]]
 
 
@@ -295,15 +297,41 @@ def _warn_of_number(name: str, sheets: Sequence[Sheet]) -> None:
         )
 
 
-def _are_places(name: str, cells: list[str]) -> bool:
+def _are_places(name: str, cells: list[Cell]) -> bool:
     """Whether cells are different whole numbers, one after another or called an id."""
-    if len(set(cells)) < len(cells) or not all(one.isascii() and one.isdigit() for one in cells):
+    places = [int(cell) for cell in cells if cell and cell.isascii() and cell.isdigit()]
+    if len(places) < len(cells) or len(set(cells)) < len(cells):
         return False
-    places = [int(cell) for cell in cells]
     return max(places) - min(places) == len(places) - 1 or name.lower().endswith("id")
 
 
-def warn_of_ids(ids: Sequence[str], owners: Sequence[str], name: str) -> None:
+def warn_of_words(schema: Schema, sheets: Sequence[Sheet], owners: Sequence[str]) -> None:
+    """Warns of sites whose words of a category are those of no other site.
+
+    Args:
+      schema: says which columns are categories.
+      sheets: the files.
+      owners: the site of each row [N].
+    """
+    classes = Column(schema.target.name, "category", words=schema.target.classes)
+    for column in (*schema.columns, classes):
+        if not column.words:
+            continue
+        words: dict[str, set[str]] = {}
+        for owner, cell in zip(owners, cells_of(sheets, column.name), strict=True):
+            if cell is not None:
+                words.setdefault(owner, set()).add(word_of(cell))
+        counts = Counter(word for some in words.values() for word in some)
+        apart = [site for site, some in words.items() if all(counts[word] == 1 for word in some)]
+        if len(words) > 1 and apart:
+            warn(
+                f"{len(apart)} of {len(words)} sites have words in column {column.name} that no "
+                f"other site has, such as {apart[0]} ({', '.join(sorted(words[apart[0]])[:3])}): "
+                "write them alike where they mean the same"
+            )
+
+
+def warn_of_ids(ids: Sequence[Cell], owners: Sequence[str], name: str) -> None:
     """Warns if several rows of a site have the same name; each site may count from 1.
 
     Args:

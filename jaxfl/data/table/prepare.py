@@ -3,7 +3,7 @@
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,13 +13,33 @@ from jaxfl.core.errors import check, warn
 from jaxfl.core.options import checked
 from jaxfl.data.arrays import from_arrays
 from jaxfl.data.published.recipes import RECIPES, file_stem
-from jaxfl.data.table.fit import Choices, fit, in_order, warn_of_case, warn_of_ids
-from jaxfl.data.table.read import Decimal, Sheet, check_column, check_columns, read_sheet
-from jaxfl.data.table.schema import Schema, check_complete, numbers, to_json, word_of
+from jaxfl.data.source import Source
+from jaxfl.data.table.fit import (
+    Choices,
+    cells_of,
+    fit,
+    in_order,
+    warn_of_case,
+    warn_of_ids,
+    warn_of_words,
+)
+from jaxfl.data.table.read import (
+    Decimal,
+    Sheet,
+    Thousands,
+    check_column,
+    check_columns,
+    read_sheet,
+    sheet_of_frame,
+    without,
+    word_of,
+)
+from jaxfl.data.table.schema import Schema, check_complete, numbers, to_json
 from jaxfl.data.table.windows import examples
 from jaxfl.data.write import new_folder, write_npz, write_utf8
 
 NAME = re.compile(r"\w[\w.,=+-]*")
+PARTS = ("train", "training", "val", "valid", "validation", "dev", "test", "testing")
 SMALL = 10  # examples; a natural partition leaves out smaller owners by default
 
 
@@ -42,6 +62,7 @@ def prepare_csv(
     columns: Sequence[str] = (),
     encoding: str = "utf-8",
     decimal: Decimal = ".",
+    thousands: Thousands | None = None,
     overwrite: bool = False,
 ) -> Prepared:
     """Writes `directory/NAME.npz`, and `NAME.json` with what each column became.
@@ -60,6 +81,7 @@ def prepare_csv(
       columns: names of the columns, if the files do not begin with them.
       encoding: of the files.
       decimal: "," where 12,5 is a number.
+      thousands: "," where 1,234 is a number.
       overwrite: replace a data set of this name.
 
     Raises:
@@ -74,16 +96,76 @@ def prepare_csv(
         name = _common_name(files)
     target = Path(directory) / f"{name}.npz"
     check_new(name, [target, target.with_suffix(".json")], overwrite)
+    sheets = [read_sheet(file, columns, encoding, decimal, thousands) for file in files]
+    arrays, schema, sites, words = arrays_of(sheets, choices)
+    from_arrays(**arrays, name=f"data set {name}")  # refuses names that no reader would take
+    arrays["schema"] = np.array(to_json(schema))
+    with new_folder(target.parent):
+        # The npz file comes first: it holds the schema too, and the text alone is no data set.
+        write_npz(target, arrays)
+        write_utf8(target.with_suffix(".json"), to_json(schema) + "\n")
+    return Prepared(target, schema, sites, words)
+
+
+def from_frames(
+    frames: Any,
+    target: str,
+    *,
+    owner: str | None = None,
+    **options: Any,
+) -> Source:
+    """A data set of data frames: what `jaxfl prepare csv` makes of files with the same cells.
+
+    Args:
+      frames: of pandas: one for each site, by its name or in a list, whose sites are named 0, 1,
+        ...; or one with a column that names the site of each row.
+      target: the column to predict.
+      owner: the column that names the site.
+      **options: the other fields of `jaxfl.data.table.fit.Choices`, such as `id` and `categories`.
+
+    Returns:
+      The data set, whose owners are the sites; partition it by `natural(source.owners)`.
+
+    Raises:
+      InputError: a column is not what a model can learn from.
+
+    Example:
+      >>> import pandas
+      >>> rows = pandas.DataFrame({"age": [61, 75, 43, 50] * 5, "ill": ["no", "yes"] * 10})
+      >>> source = jaxfl.data.from_frames({"north": rows, "south": rows[::-1]}, "ill")
+      >>> source.x_train.shape, source.owner_names, source.class_names
+      ((40, 1), ('north', 'south'), ('no', 'yes'))
+    """
+    choices = Choices(target, owner=owner, **options)
+    if hasattr(frames, "columns"):
+        check(owner is not None, "one data frame is given: name the column of its sites as owner")
+        frames = {"all": frames}
+    if not isinstance(frames, Mapping):
+        frames = {str(place): frame for place, frame in enumerate(frames)}
+    sheets = [sheet_of_frame(frame, name) for name, frame in frames.items()]
+    arrays, schema, _, _ = arrays_of(sheets, choices)
+    return from_arrays(**arrays, name="the data frames")._replace(schema=to_json(schema))
+
+
+def arrays_of(
+    sheets: Sequence[Sheet], choices: Choices
+) -> tuple[dict[str, Any], Schema, dict[str, int], dict[str, str]]:
+    """The arrays of `from_arrays`, the schema, and sites and columns as `Prepared` has them.
+
+    Raises:
+      InputError: as `prepare_csv`.
+    """
+    check(len(sheets) > 0, "there is no table to read: give one for each site")
     _check_steps(choices)
     check(
         choices.weight is None or not choices.steps,
         f"--weight {choices.weight} weighs rows, and an example is a window of {choices.steps} "
         "rows: leave it out",
     )
-    sheets = [read_sheet(file, columns, encoding, decimal) for file in files]
     needed = (choices.target, choices.id, choices.owner, choices.series, choices.weight)
     check_columns(sheets, [one for one in choices.leave_out if one not in needed])
-    owners = _owners(sheets, choices.owner, choices.absent)
+    sheets = [without(sheet, choices.absent) for sheet in sheets]
+    owners = _owners(sheets, choices.owner)
     schema, words = fit(sheets, choices)
     found = [examples(schema, sheet) for sheet in sheets]
     sites_of_rows = np.split(np.array(owners), np.cumsum([len(s.lines) for s in sheets])[:-1])
@@ -98,11 +180,11 @@ def prepare_csv(
         "windows" if choices.steps else "rows",
         "give a file for each site, or say with --owner COLUMN whose each row is",
     )
+    warn_of_words(schema, sheets, owners)
     if choices.steps:
         _check_windows(sites, y, schema, choices)
     if choices.id is not None:
-        ids = [cell for sheet in sheets for cell in sheet.columns[choices.id]]
-        warn_of_ids(ids, owners, choices.id)
+        warn_of_ids(cells_of(sheets, choices.id), owners, choices.id)
     number = {site: place for place, site in enumerate(sites)}
     arrays: dict[str, Any] = {
         "x_train": np.concatenate([each.x for each in found]),
@@ -115,33 +197,22 @@ def prepare_csv(
         arrays["class_names"] = np.array(schema.target.classes, str)
     if choices.weight is not None:
         arrays["weights"] = np.concatenate(
-            [weights_of_rows(choices.weight, sheet, choices.absent) for sheet in sheets]
+            [weights_of_rows(choices.weight, sheet) for sheet in sheets]
         )
-    from_arrays(**arrays, name=f"data set {name}")  # refuses names that no reader would take
-    arrays["schema"] = np.array(to_json(schema))
-    with new_folder(target.parent):
-        # The npz file comes first: it holds the schema too, and the text alone is no data set.
-        write_npz(target, arrays)
-        write_utf8(target.with_suffix(".json"), to_json(schema) + "\n")
-    return Prepared(target, schema, sites, words)
+    return arrays, schema, sites, words
 
 
-def weights_of_rows(name: str, sheet: Sheet, missing: tuple[str, ...]) -> np.ndarray:
-    """What each row of a file weighs [N].
-
-    Args:
-      name: of the column.
-      sheet: the file.
-      missing: cells that hold no value.
+def weights_of_rows(name: str, sheet: Sheet) -> np.ndarray:
+    """What each row of a table weighs [N].
 
     Raises:
       InputError: a cell holds something else than a number of at least 0.
     """
-    values = numbers(name, sheet, missing)
+    values = numbers(name, sheet)
     for row, value in enumerate(values):
         check(
             value >= 0,
-            f"the weight {name} is {sheet.columns[name][row]!r:.40} in {sheet.place(row)}: "
+            f"the weight {name} is {sheet.columns[name][row] or ''!r:.40} in {sheet.place(row)}: "
             "expected a number of at least 0",
         )
     return values
@@ -207,7 +278,7 @@ def _common_name(files: Sequence[Path]) -> str:
     return Path(folder).name or "sites"
 
 
-def _owners(sheets: Sequence[Sheet], owner: str | None, missing: tuple[str, ...]) -> list[str]:
+def _owners(sheets: Sequence[Sheet], owner: str | None) -> list[str]:
     """The site of each row: by a column, or by the names of the files, or else of their folders.
 
     Raises:
@@ -215,12 +286,13 @@ def _owners(sheets: Sequence[Sheet], owner: str | None, missing: tuple[str, ...]
     """
     if owner is not None:
         check_column("--owner", owner, sheets[0].columns)
-        for sheet in sheets:
-            check_complete("site", owner, sheet, missing, "name the site of each row")
-        return [word_of(cell) for sheet in sheets for cell in sheet.columns[owner]]
-    names = [sheet.file.stem for sheet in sheets]
+        mend = "name the site of each row"
+        cells = [cell for sheet in sheets for cell in check_complete("site", owner, sheet, mend)]
+        return list(map(word_of, cells))
+    files = [sheet.file for sheet in sheets]
+    names = [file.stem if isinstance(file, Path) else str(file) for file in files]
     if len(sheets) > 1 and len(set(names)) == 1:
-        names = [sheet.file.absolute().parent.name for sheet in sheets]
+        names = [Path(str(file)).absolute().parent.name for file in files]
     twice = [name for name, count in Counter(names).items() if count > 1]
     check(
         not twice,
@@ -241,6 +313,12 @@ def warn_of_sites(sites: dict[str, int], examples: str, hint: str) -> None:
     warn_of_case("two sites have the names", list(sites))
     if len(sites) == 1:
         warn(f"all {examples} are of one site, {next(iter(sites))}: {hint}")
+    parts = [site for site in sites if site.lower() in PARTS]
+    check(
+        len(parts) < 2,
+        f"the sites {' and '.join(parts[:3])} have the names of parts of one data set, which are "
+        f"no clients: {hint}",
+    )
     small = [f"{site} ({count})" for site, count in sites.items() if count < SMALL]
     if small:
         warn(

@@ -1,59 +1,88 @@
-"""A CSV file as text: which file is one, and what each row holds."""
+"""A CSV file or a data frame as text: which file is one, and what each row holds."""
 
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from jaxfl.core.errors import InputError, check, did_you_mean
+from jaxfl.core.errors import InputError, check, did_you_mean, warn
 from jaxfl.core.options import checked
 
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 COMMA = re.compile(r"[+-]?\d+,\d+", re.ASCII)
-# With decimal commas a point may divide thousands, so that 1.234 may be either number.
-THOUSANDS = re.compile(r"[+-]?\d{1,3}(\.\d{3})+(,\d+)?", re.ASCII)
+MARKS = {",": ",", ".": r"\.", " ": r"\s", "'": "'"}  # between thousands
+# 1,234 may be a thousand, and 1.234 too where numbers have decimal commas.
+THOUSANDS = {
+    mark: re.compile(rf"[+-]?[1-9]\d{{0,2}}({MARKS[mark]}\d{{3}})+({end}\d+)?", re.ASCII)
+    for mark, end in {",": r"\.", ".": ",", " ": "[.,]", "'": "[.,]"}.items()
+}
+WHOLE = re.compile(r"([+-]?\d+)\.0*", re.ASCII)
+EXCEL = re.compile(r'"?sep=(.)"?')  # a first line that Excel writes and reads
 Decimal = Literal[".", ","]
+Thousands = Literal[",", ".", " ", "'"]
+
+
+Cell = str | None  # None: there is no value
 
 
 class Sheet(NamedTuple):
-    """The cells of a CSV file as text, without spaces around it."""
+    """The cells of a table as text, without spaces around it.
 
-    file: Path
-    columns: dict[str, list[str]]  # by the name of the column, a cell a row
-    lines: list[int]  # of the file, where each row begins
+    Attributes:
+      file: where they are from; of a data frame its name.
+      columns: by the name of the column, a cell a row.
+      lines: of the file, where each row begins; of a data frame its index.
+      unit: what these are.
+    """
+
+    file: Path | str
+    columns: dict[str, list[Cell]]
+    lines: Sequence[Any]
+    unit: str = "line"
 
     def place(self, row: int) -> str:
         """Where a row stands: "line 3 of sites/north.csv"."""
-        return f"line {self.lines[row]} of {self.file}"
+        return f"{self.unit} {self.lines[row]} of {self.file}"
 
 
 @checked
 def read_sheet(
-    file: Path, names: Sequence[str] = (), encoding: str | None = "utf-8", decimal: Decimal = "."
+    file: Path,
+    names: Sequence[str] = (),
+    encoding: str | None = "utf-8",
+    decimal: Decimal = ".",
+    thousands: Thousands | None = None,
 ) -> Sheet:
     """The rows of a CSV file, whose first line names the columns; empty rows are left out.
 
-    The separator is the comma, semicolon, tab or bar that divides the first line into most columns.
+    The separator is the comma, semicolon, tab or bar that divides the first line into most columns,
+    or that of a line `sep=;` above it.
 
     Args:
       file: to read.
       names: of the columns, for a file whose first line is a row of data.
       encoding: of its text; None: UTF-8, where no option says another one.
       decimal: "," where 12,5 is a number; it becomes 12.5.
+      thousands: "," where 1,234 is a number; it becomes 1234.
 
     Raises:
       InputError: the file is missing, empty or no CSV file in this encoding, columns have no names
         or the same, or a number has a point where numbers have commas.
     """
+    check(decimal != thousands, f"--decimal and --thousands are both {decimal!r}: name two")
     text = _text(file, encoding)
-    first = next((line for line in text.splitlines() if line.strip()), "")
+    first = text.strip().partition("\n")[0].strip()
     # Those within quotes, or within numbers with a decimal comma, divide nothing.
     whole = r'"[^"]*"' if decimal == "." else r'"[^"]*"|\d,\d'
     separator = max(SEPARATORS, key=re.sub(whole, "", first).count)
-    rows, lines = _rows(file, text, separator)
+    excel = EXCEL.fullmatch(first)
+    rows, lines = _rows(file, text, excel[1] if excel else separator)
+    if excel:
+        separator, rows, lines = excel[1], rows[1:], lines[1:]
     check(
         len(rows) > 0,
         f"{file} is empty: expected a line with the names of the columns, and rows below it",
@@ -68,16 +97,69 @@ def read_sheet(
         check(
             len(row) == len(header),
             f"line {line} of {file} has {len(row)} cells, and the columns are {len(header)}, "
-            f"divided by a {SEPARATORS[separator]}: correct the line; a text that holds the "
-            'separator stands in quotes (")',
+            f"divided by a {SEPARATORS.get(separator, separator)}: correct the line; a text that "
+            'holds the separator stands in quotes (")',
         )
-    if decimal == ",":
-        rows = [
-            [_with_point(cell, file, line) for cell in row]
-            for row, line in zip(rows, lines, strict=True)
+    columns = dict(zip(header, map(list, zip(*rows, strict=True)), strict=True))
+    sheet = Sheet(file, columns, lines)
+    if decimal == "." and thousands is None:
+        return sheet
+    return sheet._replace(
+        columns={name: _plain_numbers(sheet, name, decimal, thousands) for name in columns}
+    )
+
+
+def sheet_of_frame(frame: Any, name: str) -> Sheet:
+    """The cells of a data frame.
+
+    Args:
+      frame: of pandas, with a column of numbers, words or truth values for each of a CSV file.
+      name: of the frame, for messages.
+
+    Raises:
+      InputError: it has no rows, or columns have no names or the same.
+    """
+    check(len(frame) > 0, f"the data frame of {name} has no rows: leave it out")
+    names = [" ".join(str(one).split()) for one in frame.columns]
+    _check_names(f"the data frame of {name}", names, given=True)
+    columns = {
+        name: [
+            None if is_missing else str(cell).strip()
+            for cell, is_missing in zip(frame[key], frame[key].isna(), strict=True)
         ]
-    cells = [[row[place] for row in rows] for place in range(len(header))]
-    return Sheet(file, dict(zip(header, cells, strict=True)), lines)
+        for name, key in zip(names, frame.columns, strict=True)
+    }
+    return Sheet(name, columns, frame.index.tolist(), "row")
+
+
+def without(sheet: Sheet, missing: Sequence[str]) -> Sheet:
+    """The sheet, with None in place of cells that hold no value; -9.0 is -9 where this is none.
+
+    Args:
+      sheet: the cells.
+      missing: words for no value.
+    """
+    words = {*missing, *map(word_of, missing)}
+    is_plain = not any(" " in word or WHOLE.fullmatch(f"{word}.") for word in words)
+
+    def value(cell: Cell) -> Cell:
+        if cell is None or cell in words or not (is_plain or word_of(cell) not in words):
+            return None
+        return cell
+
+    columns = {name: list(map(value, cells)) for name, cells in sheet.columns.items()}
+    return sheet._replace(columns=columns)
+
+
+def word_of(cell: str) -> str:
+    """The word of a cell, on one line; 3.0 is the word 3.
+
+    Example:
+      >>> word_of("3.0"), word_of("3"), word_of("ward  3.0")
+      ('3', '3', 'ward 3.0')
+    """
+    match = WHOLE.fullmatch(cell)
+    return match[1] if match else " ".join(cell.split())
 
 
 def check_columns(sheets: Sequence[Sheet], leave_out: Sequence[str] = ()) -> None:
@@ -100,10 +182,11 @@ def check_columns(sheets: Sequence[Sheet], leave_out: Sequence[str] = ()) -> Non
         )
 
 
-def check_column(option: str, name: str, columns: Sequence[str] | dict[str, list[str]]) -> None:
+def check_column(option: str, name: str, columns: Iterable[str]) -> None:
     """Raises an `InputError`, which names the option, unless there is such a column."""
-    hint = did_you_mean(name, columns) or f"the columns are {_some(list(columns))}"
-    check(name in columns, f"{option} {name}: there is no such column, {hint}")
+    if name not in columns:
+        hint = did_you_mean(name, columns) or f"the columns are {_some(list(columns))}"
+        raise InputError(f"{option} {name}: there is no such column, {hint}")
 
 
 def _text(file: Path, encoding: str | None) -> str:
@@ -137,7 +220,7 @@ def _text(file: Path, encoding: str | None) -> str:
             "UTF-8" + (f", or say which encoding it has, as --encoding {others}" if option else "")
         ) from error
     check("\0" not in text, f"{file} holds bytes that are no text: save it as CSV (UTF-8)")
-    return text
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _rows(file: Path, text: str, separator: str) -> tuple[list[list[str]], list[int]]:
@@ -163,17 +246,33 @@ def _rows(file: Path, text: str, separator: str) -> tuple[list[list[str]], list[
     return rows, lines
 
 
-def _with_point(cell: str, file: Path, line: int) -> str:
-    """The cell, with a decimal point if it is a number with a decimal comma."""
-    check(
-        THOUSANDS.fullmatch(cell) is None,
-        f"line {line} of {file} has {cell!r:.40}, and with --decimal , a point may divide "
-        "thousands: write the number without a point",
-    )
-    return cell.replace(",", ".") if COMMA.fullmatch(cell) else cell
+def _plain_numbers(
+    sheet: Sheet, name: str, decimal: Decimal, thousands: Thousands | None
+) -> list[Cell]:
+    """The cells of a column of a file, whose numbers are written as in Python."""
+    cells = [cell or "" for cell in sheet.columns[name]]
+    if thousands is not None:
+        mark, group = re.compile(MARKS[thousands]), THOUSANDS[thousands]
+        cells = [mark.sub("", cell) if group.fullmatch(cell) else cell for cell in cells]
+    if decimal == ".":
+        return list(cells)
+    for row, cell in enumerate(cells):
+        check(
+            thousands is not None or not THOUSANDS["."].fullmatch(cell),
+            f"{sheet.place(row)} has {cell!r:.40}, and with --decimal , a point may divide "
+            "thousands: add --thousands . where it does, or write the number without a point",
+        )
+    some = [cell for cell in cells if COMMA.fullmatch(cell)]
+    if thousands is None and some and all(map(THOUSANDS[","].fullmatch, some)):
+        warn(
+            f"all commas in column {name} of {sheet.file} have three digits behind them, as "
+            f"thousands have ({some[0]}), and are read as decimal commas: if they divide "
+            "thousands, give --thousands , in place of --decimal ,"
+        )
+    return [cell.replace(",", ".") if COMMA.fullmatch(cell) else cell for cell in cells]
 
 
-def _check_names(file: Path, names: Sequence[str], given: bool) -> None:
+def _check_names(file: object, names: Sequence[str], given: bool) -> None:
     """Raises an `InputError` unless each column has a name of its own."""
     check(
         given or not any(NUMBER.fullmatch(name) for name in names),
@@ -192,7 +291,7 @@ def _check_names(file: Path, names: Sequence[str], given: bool) -> None:
         f"column {', '.join(odd[:1])!r:.60} of {file} has letters that cannot be printed: give it "
         "another name",
     )
-    twice = [name for name in dict.fromkeys(names) if list(names).count(name) > 1]
+    twice = [name for name, count in Counter(names).items() if count > 1]
     check(not twice, f"{file} has two columns {_some(twice)}: give each a name of its own")
 
 

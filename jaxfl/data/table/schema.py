@@ -2,19 +2,22 @@
 
 import json
 import math
-import re
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from jaxfl.core.errors import InputError, check, warn
-from jaxfl.data.table.read import COMMA, NUMBER, Sheet, check_column
+from jaxfl.data.table.read import COMMA, NUMBER, THOUSANDS, Sheet, check_column, without, word_of
 
-# Cells that hold no value. "None" and "-" may be words of their own: `--missing` adds them.
-MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null")
+# Cells that hold no value: of data frames, R, SAS and Stata ("."), SPSS, data bases and
+# spreadsheets, also those that a formula has broken. "None" and "-" may be words of their own:
+# `--missing` adds them.
+MISSING = (
+    *("", "?", ".", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NaT", "NULL", "null"),
+    *("#NULL!", "#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!", "\\N"),
+)
 LARGEST = 1e30  # number that float32 still holds when it is scaled
-WHOLE = re.compile(r"([+-]?\d+)\.0*", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -143,7 +146,7 @@ def _typed(value: dict[str, Any], kind: type) -> dict[str, Any]:
 
 
 def inputs(schema: Schema, sheet: Sheet) -> np.ndarray:
-    """The inputs of a model [N, F] float32, of the rows of a file.
+    """The inputs of a model [N, F] float32, of the rows of a table.
 
     Words of a category and missing values that did not occur when the schema was made are warned
     of.
@@ -151,6 +154,7 @@ def inputs(schema: Schema, sheet: Sheet) -> np.ndarray:
     Raises:
       InputError: a column is missing, or holds other values than numbers.
     """
+    sheet = without(sheet, schema.missing)
     known = {schema.target.name, schema.id, *schema.unused, *(one.name for one in schema.columns)}
     others = [name for name in sheet.columns if name not in known]
     if others:
@@ -162,16 +166,13 @@ def inputs(schema: Schema, sheet: Sheet) -> np.ndarray:
     for column in schema.columns:
         check_column(f"{sheet.file} lacks", column.name, sheet.columns)
         cells = sheet.columns[column.name]
-        absent = np.array([is_missing(cell, schema.missing) for cell in cells])
+        absent = np.array([cell is None for cell in cells])
         if column.kind == "number":
-            values = numbers(column.name, sheet, schema.missing)
-            scaled = (values - column.mean) / column.deviation
+            scaled = (numbers(column.name, sheet) - column.mean) / column.deviation
             blocks.append(np.where(absent, 0.0, scaled)[:, None])
         else:
-            words = np.array([word_of(cell) for cell in cells], object)
-            blocks.append(
-                np.stack([words == word for word in column.words], axis=1) & ~absent[:, None]
-            )
+            words = np.array([None if cell is None else word_of(cell) for cell in cells], object)
+            blocks.append(words[:, None] == np.array(column.words, object))
             unknown = ~absent & ~blocks[-1].any(axis=1)
             if unknown.any():
                 some = ", ".join(f"{word!r:.40}" for word in dict.fromkeys(words[unknown][:3]))
@@ -192,7 +193,7 @@ def inputs(schema: Schema, sheet: Sheet) -> np.ndarray:
 
 
 def targets(schema: Schema, sheet: Sheet) -> np.ndarray | None:
-    """The targets [N] of the rows of a file: int32 labels or float32 numbers; None without them.
+    """The targets [N] of the rows of a table: int32 labels or float32 numbers; None without them.
 
     Raises:
       InputError: a target is missing, is no number, or is none of the classes.
@@ -200,12 +201,12 @@ def targets(schema: Schema, sheet: Sheet) -> np.ndarray | None:
     target = schema.target
     if target.name not in sheet.columns:
         return None
-    check_complete("target", target.name, sheet, schema.missing, "remove these rows")
+    sheet = without(sheet, schema.missing)
+    cells = check_complete("target", target.name, sheet, "remove these rows")
     if not target.classes:
-        values = numbers(target.name, sheet, schema.missing)
-        return ((values - target.mean) / target.deviation).astype(np.float32)
+        return ((numbers(target.name, sheet) - target.mean) / target.deviation).astype(np.float32)
     labels = {name: label for label, name in enumerate(target.classes)}
-    words = [word_of(cell) for cell in sheet.columns[target.name]]
+    words = list(map(word_of, cells))
     for row, word in enumerate(words):
         check(
             word in labels,
@@ -215,13 +216,12 @@ def targets(schema: Schema, sheet: Sheet) -> np.ndarray | None:
     return np.array([labels[word] for word in words], np.int32)
 
 
-def numbers(name: str, sheet: Sheet, missing: tuple[str, ...], otherwise: str = "") -> np.ndarray:
+def numbers(name: str, sheet: Sheet, otherwise: str = "") -> np.ndarray:
     """The numbers of a column [N] float64, NaN where they are missing.
 
     Args:
       name: of the column.
-      sheet: the file.
-      missing: cells that hold no value.
+      sheet: the table.
       otherwise: what else one can do about a cell that is no number, for the message.
 
     Raises:
@@ -229,58 +229,43 @@ def numbers(name: str, sheet: Sheet, missing: tuple[str, ...], otherwise: str = 
     """
     values = np.full(len(sheet.lines), np.nan)
     for row, cell in enumerate(sheet.columns[name]):
-        if is_missing(cell, missing):
+        if cell is None:
             continue
-        comma = " (with decimal commas: add --decimal ,)" if COMMA.fullmatch(cell) else ""
-        check(
-            NUMBER.fullmatch(cell) is not None,
-            f"column {name} holds numbers, and {cell!r:.40} in {sheet.place(row)}: write a number"
-            f"{comma}, or nothing where it is missing{otherwise}",
-        )
-        values[row] = float(cell)
-        check(
-            abs(values[row]) < LARGEST,
-            f"column {name} holds {cell!r:.40} in {sheet.place(row)}: expected a number below "
-            f"{LARGEST:g}",
+        if NUMBER.fullmatch(cell):
+            values[row] = float(cell)
+            if abs(values[row]) < LARGEST:
+                continue
+        wish = "write a number"
+        if COMMA.fullmatch(cell):
+            wish += " (with decimal commas: add --decimal ,)"
+        if THOUSANDS[","].fullmatch(cell):
+            wish += " (with commas between thousands: add --thousands ,)"
+        if not np.isnan(values[row]):
+            wish = f"expected a number below {LARGEST:g}"
+        raise InputError(
+            f"column {name} holds numbers, and {cell!r:.40} in {sheet.place(row)}: {wish}, or "
+            f"nothing where it is missing{otherwise}"
         )
     return values
 
 
-def check_complete(what: str, name: str, sheet: Sheet, missing: tuple[str, ...], mend: str) -> None:
-    """Raises an `InputError` if a cell of a column is missing.
+def check_complete(what: str, name: str, sheet: Sheet, mend: str) -> list[str]:
+    """The cells of a column.
 
     Args:
       what: the column is, for the message: "target".
       name: of the column.
-      sheet: the file.
-      missing: cells that hold no value.
-      mend: what to do about it, for the message.
+      sheet: the table.
+      mend: what to do about cells that are missing, for the message.
+
+    Raises:
+      InputError: a cell is missing.
     """
     cells = sheet.columns[name]
-    absent = [row for row, cell in enumerate(cells) if is_missing(cell, missing)]
+    full = [cell for cell in cells if cell is not None]
     check(
-        not absent,
-        f"the {what} {name} is missing in {len(absent)} of {len(cells)} rows, first in "
-        f"{sheet.place(absent[0]) if absent else ''}: {mend}",
+        len(full) == len(cells),
+        f"the {what} {name} is missing in {len(cells) - len(full)} of {len(cells)} rows, first in "
+        f"{sheet.place(cells.index(None)) if None in cells else ''}: {mend}",
     )
-
-
-def is_missing(cell: str, missing: tuple[str, ...]) -> bool:
-    """Whether a cell holds no value; -9.0 is -9 where this stands for none.
-
-    Example:
-      >>> is_missing("-9.0", ("", "-9")), is_missing("-90", ("", "-9"))
-      (True, False)
-    """
-    return cell in missing or word_of(cell) in missing
-
-
-def word_of(cell: str) -> str:
-    """The word of a cell, on one line; 3.0 is the word 3.
-
-    Example:
-      >>> word_of("3.0"), word_of("3"), word_of("ward  3.0")
-      ('3', '3', 'ward 3.0')
-    """
-    match = WHOLE.fullmatch(cell)
-    return match[1] if match else " ".join(cell.split())
+    return full

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from jaxfl.core.errors import InputError, check
+from jaxfl.core.locks import open_in_place
 from jaxfl.experiment.config.fields import PICTURE_FORMATS
 from jaxfl.simulation import processes
 
@@ -195,7 +196,7 @@ def checkpoints(directory: Path) -> list[Path]:
 def lead_output(path: Path) -> None:
     """From now on what this process writes to standard output and standard error is in a file."""
     make_directory(path.parent)
-    with writing(path), path.open("a") as log:
+    with writing(path), open_in_place(path, "a") as log:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
             os.dup2(log.fileno(), stream.fileno())
@@ -277,7 +278,7 @@ def write_npz(file: Path, arrays: dict[str, np.ndarray], *, compressed: bool = T
 
 def append_lines(path: Path, lines: Sequence[Mapping[str, object]]) -> None:
     """Adds lines of JSON to a file, all of them or none."""
-    with writing(path), path.open("ab", buffering=0) as file:
+    with writing(path), open_in_place(path, "ab", buffering=0) as file:
         size = file.tell()
         text = json_lines(lines).encode()
         try:

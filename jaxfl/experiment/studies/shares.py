@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jaxfl.core.errors import Diverged, InputError
-from jaxfl.experiment.store import locks
+from jaxfl.core.locks import claim, holder
 
 
 class Share(NamedTuple):
@@ -36,7 +36,7 @@ def take_all(shares: Sequence[Share]) -> dict[str, str]:
     done.
 
     Returns:
-      The shares that are not done, and who has them, see `locks.holder`.
+      The shares that are not done, and who has them, see `core.locks.holder`.
 
     Raises:
       InputError: the error of the first share that failed, with the errors of the others.
@@ -62,14 +62,14 @@ def take_all(shares: Sequence[Share]) -> dict[str, str]:
     if failures:
         words = [f"{name}: {error}" for name, error in failures.items()]
         raise type(next(iter(failures.values())))("; ".join(words))
-    return {share.name: locks.holder(share.lock) for share in shares if not share.is_done()}
+    return {share.name: holder(share.lock) for share in shares if not share.is_done()}
 
 
 def _take(share: Share) -> bool:
     """Takes a share, unless another process has it or it is done; says whether it did."""
     if share.is_done():
         return False
-    with locks.claim(share.lock) as ours:
+    with claim(share.lock) as ours:
         # Another process may have done it in the meantime.
         if not ours or share.is_done():
             return False

@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Array, Int, PyTree
 
 from jaxfl.core.errors import InputError, check
+from jaxfl.core.locks import open_in_place
 from jaxfl.core.types import Algorithm, PRNGKey, State
 from jaxfl.simulation.on_disk.federation import StoredFederation
 from jaxfl.simulation.on_disk.initial import First, initial_state
@@ -194,8 +195,8 @@ class ClientStates:
             self._create()
         slots = np.array([self._slot(int(slot)) for slot in places[ids, 0]], np.int64)
         if self._end > self._capacity():
-            with using(self._file):
-                os.truncate(self._file, (self._end + max(MORE, self._end // 4)) * self.row_bytes)
+            with using(self._file), open_in_place(self._file, "rb+") as file:
+                file.truncate((self._end + max(MORE, self._end // 4)) * self.row_bytes)
         heads = np.zeros(ids.size, HEAD)
         heads["client"] = ids
         heads["round"] = count
@@ -205,7 +206,7 @@ class ClientStates:
             flat = np.ascontiguousarray(values).reshape(ids.size, -1)
             rows[:, leaf.begin : leaf.end] = flat.view(np.uint8)
         # Not through a mapping: its pages are made one by one, which takes longer than the copies.
-        with using(self._file), self._file.open("rb+") as file:
+        with using(self._file), open_in_place(self._file, "rb+") as file:
             for slot, row in zip(slots.tolist(), rows, strict=True):
                 file.seek(slot * self.row_bytes)
                 file.write(row.data)
@@ -231,7 +232,7 @@ class ClientStates:
           state: the newest one.
         """
         if self._exists:
-            with using(self._file), self._file.open("rb+") as file:
+            with using(self._file), open_in_place(self._file, "rb+") as file:
                 os.fsync(file.fileno())
         slots = np.asarray(state.clients)[:, 0]
         self._protected.append(slots[slots >= 0])
@@ -255,8 +256,9 @@ class ClientStates:
     def _create(self) -> None:
         with using(self._file):
             self._directory.mkdir(parents=True, exist_ok=True)
-            self._file.write_bytes(b"")
-            (self._directory / LAYOUT).write_text(json.dumps(self._layout(), indent=1))
+            open_in_place(self._file, "wb").close()
+            with open_in_place(self._directory / LAYOUT, "w") as file:
+                json.dump(self._layout(), file, indent=1)
         self._exists = True
 
     def _check_layout(self) -> None:

@@ -1,11 +1,9 @@
-"""FEMNIST, Shakespeare and CelebA: stand-ins in the format of LEAF and of CelebA's publisher."""
+"""FEMNIST and Shakespeare: stand-ins in the format of LEAF."""
 
 import json
-import os
 
 import numpy as np
 import pytest
-from PIL import Image
 from refusals import fails
 
 from jaxfl.core.errors import RunWarning
@@ -192,98 +190,3 @@ def test_characters_that_leaf_lacks_have_numbers_of_their_own(tmp_path):
 def test_other_texts_are_one_line(tmp_path, x, y, message):
     write(tmp_path / "leaf_shakespeare" / "x.json", {"R": (x, y)})
     fails(lambda: prepare("leaf_shakespeare", tmp_path), message, tmp_path)
-
-
-# CelebA
-
-
-@pytest.fixture
-def faces(tmp_path):
-    """Five faces of one colour each, with the lists of the publisher."""
-    folder = tmp_path / "celeba"
-    (folder / "img_align_celeba").mkdir(parents=True)
-    for number in range(1, 6):
-        image = Image.new("RGB", (178, 218), (40 * number, 0, 255 - number))
-        image.save(folder / "img_align_celeba" / f"00000{number}.jpg", quality=100)
-    owners = [7, 120, 7, 30, 120]
-    lines = [f"00000{i}.jpg {owner}\n" for i, owner in enumerate(owners, start=1)]
-    (folder / "identity_CelebA.txt").write_text("".join(lines))
-    signs = [(1, -1), (-1, 1), (-1, -1), (1, 1), (1, 1)]
-    lines = [f"00000{i}.jpg  {a:2d} {b:2d}\n" for i, (a, b) in enumerate(signs, start=1)]
-    (folder / "list_attr_celeba.txt").write_text("5\nSmiling Young \n" + "".join(lines))
-    return tmp_path
-
-
-def colours(source, name):
-    """The number of each image of an owner, by its colour, and the name of its label."""
-    x, labels = examples_of(source, name)
-    assert np.ptp(x.reshape(len(x), -1, 3).astype(int), axis=1).max() <= 2
-    return [(round(image[0, 0, 0] / 40), label) for image, label in zip(x, labels, strict=True)]
-
-
-@pytest.mark.filterwarnings("ignore::jaxfl.core.errors.RunWarning")
-def test_celeba_by_the_lists_of_its_publisher(faces):
-    prepare("celeba", faces, size=6)
-    source = load("celeba", faces)
-    assert source.x_train.shape == (5, 6, 6, 3)
-    assert source.owner_names == ("7", "30", "120")
-    assert colours(source, "7") == [(1, "Smiling"), (3, "not Smiling")]
-    assert colours(source, "30") == [(4, "Smiling")]
-    assert colours(source, "120") == [(2, "not Smiling"), (5, "Smiling")]
-    prepare("celeba", faces / "other", manual_dir=faces / "celeba", attribute="Young")
-    source = load("celeba", faces / "other")
-    assert source.x_train.shape == (5, 32, 32, 3)
-    assert colours(source, "120") == [(2, "Young"), (5, "Young")]
-
-
-@pytest.mark.filterwarnings("ignore::jaxfl.core.errors.RunWarning")
-def test_celeba_by_the_files_of_leaf(faces):
-    """Its labels are 0.0 and 1.0, and it leaves out some of the celebrities."""
-    folder = faces / "celeba"
-    (folder / "raw").mkdir()
-    os.rename(folder / "img_align_celeba", folder / "raw" / "img_align_celeba")
-    for name in ("identity_CelebA.txt", "list_attr_celeba.txt"):
-        os.remove(folder / name)
-    users = {"7": (["000001.jpg", "000003.jpg"], [1.0, 0.0]), "30": (["000004.jpg"], [1.0])}
-    write(folder / "all_data" / "all_data.json", users)
-    prepare("celeba", faces)
-    source = load("celeba", faces)
-    assert colours(source, "7") == [(1, "Smiling"), (3, "not Smiling")]
-    assert colours(source, "30") == [(4, "Smiling")]
-    fails(
-        lambda: prepare("celeba", faces / "other", manual_dir=folder, attribute="Young"),
-        "--attribute Young: LEAF's files hold Smiling alone",
-        faces / "celeba",
-    )
-    write(folder / "all_data" / "all_data.json", {"7": (["../x.jpg"], [1])})
-    os.remove(faces / "celeba.npz")
-    fails(lambda: prepare("celeba", faces), "the image '../x.jpg' is not in", faces)
-
-
-def change(path, old, new):
-    path.write_text(path.read_text().replace(old, new))
-
-
-IDENTITY, ATTRIBUTES = "identity_CelebA.txt", "list_attr_celeba.txt"
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda f: (f / IDENTITY).unlink(), "identity_CelebA.txt is missing"),
-        (lambda f: (f / ATTRIBUTES).unlink(), "list_attr_celeba.txt is missing"),
-        (lambda f: change(f / IDENTITY, " 30", ""), "lines of an image and a number of its"),
-        (lambda f: change(f / IDENTITY, "000004.jpg 30\n", ""), "holds '000004.jpg 1 1': expected"),
-        (lambda f: change(f / ATTRIBUTES, "5\n", "6\n"), "has 5 lines of images: expected as many"),
-        (lambda f: change(f / ATTRIBUTES, "-1  1", "0 1"), "expected an image that identity"),
-        (lambda f: change(f / ATTRIBUTES, "Smiling", "Smile"), "unknown attribute 'Smiling'"),
-        (lambda f: (f / "img_align_celeba" / "000002.jpg").unlink(), "'000002.jpg' is not in"),
-        (
-            lambda f: (f / "img_align_celeba" / "000002.jpg").write_bytes(b"no"),
-            "000002.jpg as an image",
-        ),
-    ],
-)
-def test_damaged_files_of_celeba_are_one_line(faces, damage, message):
-    damage(faces / "celeba")
-    fails(lambda: prepare("celeba", faces), message, faces)

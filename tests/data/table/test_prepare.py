@@ -4,10 +4,11 @@ import json
 import os
 
 import numpy as np
+import pandas
 import pytest
 
 from jaxfl.core.errors import InputError, RunWarning
-from jaxfl.data import list_data_sets, load, natural
+from jaxfl.data import from_frames, list_data_sets, load, natural
 from jaxfl.data.source import client_names
 from jaxfl.data.table import prepare
 from jaxfl.data.table.fit import Choices
@@ -55,6 +56,38 @@ def test_sites_become_owners_with_names(tmp_path):
     assert schema == from_json(source.schema) == prepared.schema
     again = inputs(schema, read_sheet(files[2]))
     np.testing.assert_array_equal(source.x_train[source.owners == 0], again)
+
+
+def test_data_frames_give_what_files_give(tmp_path):
+    files = write_sites(tmp_path)
+    prepare_csv(files, tmp_path, CHOICES, name="mine")
+    expected = load("mine", tmp_path)
+    frames = {file.stem: pandas.read_csv(file) for file in files}
+    one = pandas.concat([frame.assign(site=name) for name, frame in frames.items()])
+    for source in (
+        from_frames(frames, "outcome", id="id"),
+        from_frames(one, "outcome", id="id", owner="site"),
+    ):
+        assert source.feature_names == expected.feature_names
+        assert source.owner_names == expected.owner_names
+        np.testing.assert_array_equal(source.x_train, expected.x_train)
+        np.testing.assert_array_equal(source.y_train, expected.y_train)
+    assert from_frames(list(frames.values()), "outcome", id="id").owner_names == ("0", "1", "2")
+    frames["site1"] = frames["site1"].astype(object)
+    frames["site1"].loc[7, "age"] = "old"
+    with pytest.raises(InputError, match="'old' in row 7 of site1: write a number"):
+        from_frames(frames, "outcome", id="id")
+    with pytest.raises(InputError, match="one data frame is given: name the column"):
+        from_frames(one, "outcome")
+
+
+def test_words_that_one_site_alone_has_are_warned_of_and_parts_are_no_sites():
+    rows = pandas.DataFrame({"sex": ["F", "M"] * 10, "y": ["a", "b", "b", "a"] * 5})
+    other = rows.replace({"F": "female", "M": "male"})
+    with pytest.warns(RunWarning, match="2 of 2 sites have words in column sex that no other"):
+        from_frames({"north": rows, "south": other}, "y")
+    with pytest.raises(InputError, match="the sites test and train have the names of parts"):
+        from_frames({"train": rows, "test": rows}, "y")
 
 
 def test_nothing_is_ever_unpickled_and_a_schema_fits_its_features(tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jaxfl.core.errors import InputError
+from jaxfl.core.errors import InputError, RunWarning
 from jaxfl.data.table.read import check_columns, read_sheet
 
 
@@ -52,6 +52,23 @@ def test_a_decimal_comma_is_read_where_it_is_said(tmp_path):
     assert read_sheet(quoted, decimal=",").columns == {"age": ["61.5"], "dose": ["1.25"]}
 
 
+def test_thousands_are_read_where_it_is_said_and_doubtful_commas_are_warned_of(tmp_path):
+    text = 'cost,rate\n"1,234","1,5"\n"-12,345,678.5",7\n'
+    read = read_sheet(write(tmp_path, text), thousands=",").columns
+    assert read == {"cost": ["1234", "-12345678.5"], "rate": ["1,5", "7"]}
+    file = write(tmp_path, "cost;rate\n1.234,5;1 234\n7,25;0,125\n")
+    read = read_sheet(file, decimal=",", thousands=".").columns
+    assert read == {"cost": ["1234.5", "7.25"], "rate": ["1 234", "0.125"]}
+    with pytest.warns(RunWarning, match=r"column cost of .* as thousands have \(1,234\)"):
+        read_sheet(write(tmp_path, 'cost\n"1,234"\n"5,678"\n'), decimal=",")
+
+
+def test_the_separator_may_stand_above_the_names(tmp_path):
+    sheet = read_sheet(write(tmp_path, '\n"sep=!"\nage!ward\n61!ICU, east\n'))
+    assert sheet.columns == {"age": ["61"], "ward": ["ICU, east"]}
+    assert sheet.lines == [4]
+
+
 def test_a_decimal_comma_divides_no_columns_of_a_first_row_of_data(tmp_path):
     file = write(tmp_path, "0,5;0,25;well\n1,5;1,25;ill\n")
     sheet = read_sheet(file, ("dose", "rate", "outcome"), decimal=",")
@@ -76,7 +93,7 @@ BAD = {
     "61,ICU\n62,x\n": "the first line of F holds numbers (61, ICU)",
     ",age\n0,61\n": "column 1 of F has no name",
     "age,age\n0,61\n": "F has two columns age: give",
-    "sep=;\nage;ward\n": "column 2 of F has no name",
+    "sep=;\nage;ward\n": "has the names of columns and no row below them",
     "a\x1b[1m,b\n1,2\n": "column 'a\\x1b[1m' of F has letters that cannot be printed",
     "a\0e,b\n0,61\n": "holds bytes that are no text",
 }

@@ -1,5 +1,6 @@
 """Locks: one process writes, workers share, and nobody takes what another one has."""
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -10,24 +11,26 @@ import time
 import pytest
 
 from jaxfl.core.errors import InputError, RunWarning
+from jaxfl.core.locks import claim, holder
 from jaxfl.experiment.store import files, locks
 
 
-def test_a_lock_that_was_removed_by_its_owner_is_taken_again(tmp_path, monkeypatch):
-    """The owner removes the file between the opening and the locking of it by another process."""
-    lock = fcntl.flock
-    calls = []
+@pytest.mark.parametrize("name", ["locked", "shared", "alone", "append"])
+def test_no_link_is_followed(tmp_path, name):
+    other, run = tmp_path / "notes", tmp_path / "run"
+    run.mkdir()
+    other.write_text("keep")
+    for path in (run / files.LOCK, locks.beside(run), run / files.TRIALS):
+        path.symlink_to(other)
 
-    def flock(file, operation):
-        if not calls:
-            (tmp_path / files.LOCK).unlink()
-        calls.append(file)
-        lock(file, operation)
+    def append(run):
+        files.append_lines(run / files.TRIALS, [{}])
+        return contextlib.nullcontext()
 
-    monkeypatch.setattr(fcntl, "flock", flock)
-    with locks.locked(tmp_path):
-        assert len(calls) == 2
-        assert (tmp_path / files.LOCK).exists()
+    write = getattr(locks, name, append)
+    with pytest.raises(InputError, match="it is a link, which is not followed"), write(run):
+        pass
+    assert other.read_text() == "keep"
 
 
 def test_a_file_system_without_locks_is_said_and_used(tmp_path, monkeypatch):
@@ -45,19 +48,19 @@ def test_a_file_system_without_locks_is_said_and_used(tmp_path, monkeypatch):
 
 def test_a_claim_is_of_one_and_says_of_whom(tmp_path):
     path = tmp_path / "run" / files.LOCK
-    with locks.claim(path) as first, locks.claim(path) as second:
+    with claim(path) as first, claim(path) as second:
         assert (first, second) == (True, False)
         who = f"{socket.gethostname()}, process {os.getpid()}"
-        assert locks.holder(path) == who
+        assert holder(path) == who
         with (
             pytest.raises(InputError, match=rf"wait for its end \({who}\), or choose"),
             locks.locked(path.parent),
         ):
             pass
     assert not path.exists()
-    assert locks.holder(path) == ""
+    assert holder(path) == ""
     path.write_text("[red]no host[/red]\n")  # by another program
-    assert locks.holder(path) == ""
+    assert holder(path) == ""
 
 
 def test_workers_share_a_directory_and_the_last_one_removes_the_lock(tmp_path):
@@ -68,30 +71,28 @@ def test_workers_share_a_directory_and_the_last_one_removes_the_lock(tmp_path):
     with locks.shared(tmp_path):
         with locks.shared(tmp_path):
             refused(locks.locked)
-        assert (tmp_path / files.LOCK).exists()
         refused(locks.locked)
         with locks.shared(tmp_path):
             pass
     assert not list(tmp_path.iterdir())
     with locks.locked(tmp_path):
         refused(locks.shared)
-    (tmp_path / files.LOCK).write_text("host 12\n")  # a process that was killed
-    with (
-        locks.shared(tmp_path),
-        pytest.raises(InputError, match="wait for its end, or choose"),
-        locks.locked(tmp_path),
-    ):
+    for name in (files.LOCK, f"{files.LOCK}-1"):
+        (tmp_path / name).write_text("host 12\n")  # of processes that were killed
+    with locks.shared(tmp_path):
+        refused(locks.locked)
+    with locks.locked(tmp_path):
         pass
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_worker_waits_for_another_one_that_is_removing_the_lock(tmp_path):
-    # A lock of flock is that of an open file, so that two threads stand for two processes.
     entered, left = threading.Event(), threading.Event()
 
     def remove():
         with locks.locked(tmp_path):
             entered.set()
-            time.sleep(2 * locks.PAUSE)
+            time.sleep(locks.PAUSE / 4)
             left.set()
 
     thread = threading.Thread(target=remove)

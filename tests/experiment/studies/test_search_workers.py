@@ -12,6 +12,7 @@ from collections import Counter
 import pytest
 
 from jaxfl.core.errors import InputError, Terminated
+from jaxfl.core.locks import claim, holder
 from jaxfl.experiment import Config
 from jaxfl.experiment.store import files, locks
 from jaxfl.experiment.studies import sweep, trials
@@ -104,8 +105,8 @@ def test_many_workers_run_each_program_once_and_one_closes_the_search(computed, 
 def test_trials_that_another_worker_has_are_passed_over_and_named(computed, tmp_path):
     plan_search(TINY, POINTS, tmp_path)
     lock = locks.beside(tmp_path / "trial-1")
-    with locks.claim(lock):
-        assert work_on_search(tmp_path) == {"trial 2 and 1 more": locks.holder(lock)}
+    with claim(lock):
+        assert work_on_search(tmp_path) == {"trial 2 and 1 more": holder(lock)}
         assert sorted(computed) == [2, 4, 8]
         with locks.shared(tmp_path), pytest.raises(InputError, match="another process writes"):
             resume_search(tmp_path)

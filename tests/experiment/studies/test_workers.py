@@ -17,6 +17,7 @@ from finished_runs import write_run
 from kill import content, same, wait_for_a_checkpoint
 
 from jaxfl.core.errors import Diverged, InputError
+from jaxfl.core.locks import claim, holder
 from jaxfl.experiment import Config, compare, plan, work
 from jaxfl.experiment.config import to_json
 from jaxfl.experiment.session.gather import Data
@@ -103,9 +104,9 @@ def test_many_workers_execute_each_run_once_and_one_writes_the_table(made_up):
 @pytest.mark.slow
 def test_a_run_that_another_worker_has_is_passed_over_and_named(made_up):
     directory, configs, executed = made_up
-    with locks.claim(directory / "run0" / files.LOCK):
+    with claim(directory / "run0" / files.LOCK):
         (rest,) = together(1, work, directory)
-        assert rest == {"run0": locks.holder(directory / "run0" / files.LOCK)}
+        assert rest == {"run0": holder(directory / "run0" / files.LOCK)}
         assert executed == {config.label: 1 for config in configs[1:]}
         # The others work, and nobody else may write.
         with locks.shared(directory), pytest.raises(InputError, match="another process writes"):
