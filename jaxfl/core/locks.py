@@ -76,7 +76,7 @@ def claim(path: Path, *, seconds: float = 0.0, needed: bool = False) -> Iterator
     except OSError as error:
         if error.errno not in NO_LOCKS:
             raise InputError(
-                f"cannot write {path} ({named(error).strerror}): make room, or choose another place"
+                f"cannot write {path} ({named(error).strerror}): free or choose a place for it"
             ) from error
         path.unlink(missing_ok=True)
         if needed:

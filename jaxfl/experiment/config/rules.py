@@ -45,8 +45,15 @@ def check_seeds(seed: int, seeds: int) -> None:
     )
 
 
-def check_benign(upload: UploadOptions, clients: int | None) -> None:
-    """Raises an `InputError` if all clients or none are malicious, or they are named wrongly."""
+def count_unseen(options: ParticipationOptions, clients: int) -> int:
+    """How many clients take part in no round: at least one if there are to be any."""
+    return max(1, round(options.unseen * clients)) if options.unseen else 0
+
+
+def check_benign(
+    upload: UploadOptions, participation: ParticipationOptions, clients: int | None
+) -> None:
+    """Raises an `InputError` if no benign client is left for the rounds, or none is malicious."""
     ids = upload.malicious
     check(
         len(set(ids)) == len(ids),
@@ -73,23 +80,10 @@ def check_benign(upload: UploadOptions, clients: int | None) -> None:
         f"--attack-ratio is {upload.attack_ratio}, which of {clients} clients is nobody: raise "
         "it, or give 0",
     )
-
-
-def count_unseen(options: ParticipationOptions, clients: int) -> int:
-    """How many clients take part in no round: at least one if there are to be any."""
-    return max(1, round(options.unseen * clients)) if options.unseen else 0
-
-
-def check_unseen(setting: Any) -> None:
-    """Raises an `InputError` if no benign client is left for the rounds."""
-    if setting.clients is None:
-        return
-    count = round(setting.attack_ratio * setting.clients)
-    attackers = len(setting.malicious) or count if setting.attack else 0
-    benign = setting.clients - attackers
+    benign = clients - ((len(ids) or count) if upload.attack else 0)
     check(
-        count_unseen(setting, setting.clients) < benign,
-        f"--unseen is {setting.unseen}: expected a fraction that leaves at least one of the "
+        count_unseen(participation, clients) < benign,
+        f"--unseen is {participation.unseen}: expected a fraction that leaves at least one of the "
         f"{benign} benign clients for the rounds",
     )
 

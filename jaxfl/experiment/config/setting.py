@@ -55,8 +55,7 @@ class Setting(SettingOptions):
         check_fields(self)
         check_together(self)
         rules.check_seeds(self.seed, self.seeds)
-        rules.check_benign(self, self.clients)
-        rules.check_unseen(self)
+        rules.check_benign(self, self, self.clients)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from jaxfl.core.facts import facts_of
 from jaxfl.core.types import Participation
 from jaxfl.experiment.config.fields import ClockOptions
 from jaxfl.simulation import clock, participation
-from jaxfl.simulation.statistics import TimedStatistics
 
 
 class Timing(NamedTuple):
@@ -113,18 +112,3 @@ def check_late(arrivals: str, algorithm: str) -> None:
         "what they have received last, such as pfedgraph (a method of your own says so by "
         "starts_from_server=False among its facts)"
     )
-
-
-def time_of(timing: Timing | None, elapsed: np.ndarray) -> TimedStatistics:
-    """`time` of a line of `metrics.jsonl`, the mean over the seeds, and `times` of several seeds.
-
-    Args:
-      timing: of the run; without one there is no time.
-      elapsed: the time of each seed [S].
-    """
-    if timing is None:
-        return {}
-    times: TimedStatistics = {"time": float(elapsed.mean())}
-    if len(elapsed) > 1:
-        times["times"] = elapsed.tolist()
-    return times

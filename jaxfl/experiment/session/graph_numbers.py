@@ -7,8 +7,6 @@ import numpy as np
 from jaxtyping import PyTree
 
 from jaxfl.core import tree
-from jaxfl.core.edges import SparseRows
-from jaxfl.core.errors import warn
 from jaxfl.experiment.store.graph_file import WEIGHTS
 from jaxfl.experiment.store.records import GraphMeasures
 from jaxfl.graphs.measures import measure_graph
@@ -38,25 +36,6 @@ def weights_by_name(weights: PyTree, layers: Sequence[str] = ()) -> dict[str, np
     }
     parts = sorted(by_path, key=lambda part: _depth(part, layers) or 0)
     return {f"{WEIGHTS}_{part}" if part else WEIGHTS: by_path[part] for part in parts}
-
-
-def tell_sparse(rows: SparseRows) -> None:
-    """Warns that sparse rows, those of networks too large for a matrix, are not kept.
-
-    Args:
-      rows: of some rounds [S, L, M, k].
-
-    Example:
-      >>> import warnings
-      >>> with warnings.catch_warnings(record=True) as caught:
-      ...     tell_sparse(SparseRows(np.zeros((1, 1, 3000, 2), int), np.zeros((1, 1, 3000, 2))))
-      >>> str(caught[0].message)[:49]
-      'the weights of 3,000 clients are sparse rows, of '
-    """
-    warn(
-        f"the weights of {rows.columns.shape[-2]:,} clients are sparse rows, of which neither "
-        "graph.npz nor a picture is made; from Python make_rounds gives them"
-    )
 
 
 def _depth(part: str, layers: Sequence[str]) -> int | None:

@@ -15,16 +15,14 @@ from jaxtyping import Array
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core import tree
 from jaxfl.core.edges import is_sparse
-from jaxfl.core.errors import check
+from jaxfl.core.errors import check, warn
 from jaxfl.core.facts import facts_of
 from jaxfl.core.types import Federation
 from jaxfl.core.version import VERSION
 from jaxfl.experiment.privacy.guarantee import claim
-from jaxfl.experiment.session.availability import time_of
 from jaxfl.experiment.session.build import Built
 from jaxfl.experiment.session.graph_numbers import (
     graph_measures,
-    tell_sparse,
     weights_by_name,
 )
 from jaxfl.experiment.session.lines import (
@@ -126,7 +124,11 @@ class History:
         weights = record.info.weights
         if is_sparse(weights):
             if not self.told_sparse:
-                tell_sparse(weights)
+                warn(
+                    f"the weights of {weights.columns.shape[-2]:,} clients are sparse rows, of "
+                    "which neither graph.npz nor a picture is made; from Python make_rounds gives "
+                    "them"
+                )
             self.told_sparse = True
             return {}
         has_parts = len(jax.tree.leaves(weights)) > 1
@@ -190,8 +192,11 @@ class History:
                     name = self._array(stage, part, metric)
                     self.scores[name].append(row)
                     rows[name] = row
-        scored = make_line(record, self._statistics(record.evaluated, by_name), self._totals())
-        line: Line = {**scored, **time_of(self.timing, self.elapsed)}
+        line = make_line(record, self._statistics(record.evaluated, by_name), self._totals())
+        if self.timing is not None:
+            line["time"] = float(self.elapsed.mean())
+            if self.elapsed.size > 1:
+                line["times"] = self.elapsed.tolist()
         counted = ~self.malicious & ~self.unseen
         share = share_with_one_label(record.evaluation, record.evaluated, counted)
         if share is not None:

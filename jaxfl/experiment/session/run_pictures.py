@@ -60,21 +60,9 @@ def drawn_clients(built: Built) -> "Clients":
 
 
 def _draw(
-    directory: Path,
-    name: str,
-    draw: Callable[[str], "Figure"],
-    title: str,
-    options: PictureOptions,
+    directory: Path, name: str, draw: Callable[[str], "Figure"], title: str, options: PictureOptions
 ) -> None:
-    """Writes a picture of a run, and its panels if they are asked for.
-
-    Args:
-      directory: of the run.
-      name: of the picture.
-      draw: makes it with a title.
-      title: of the picture, which the options may leave out.
-      options: of the run.
-    """
+    """Writes a picture, and its panels if they are asked for; the options may leave out titles."""
     from jaxfl.experiment.pictures.drawing import write_panels, write_picture
 
     write_picture(directory, name, draw(title if options.title else ""), options.format)

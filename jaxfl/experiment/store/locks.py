@@ -13,7 +13,7 @@ from jaxfl.simulation import processes
 MOUNTS = Path("/proc/self/mounts")  # of Linux: what file systems there are, and their options
 # Options of network file systems with which a lock is known to one host alone.
 LOCAL_LOCKS = {"nolock", "local_lock=all", "local_lock=flock", "localflock", "nobrl"}
-PAUSE = 0.5  # seconds that a worker waits while another one enters or leaves
+PATIENCE = 10.0  # seconds that a worker waits while others enter, who do so one at a time
 
 
 def check_free(directories: list[Path], overwrite: bool) -> None:
@@ -65,7 +65,7 @@ def shared(directory: Path) -> Iterator[None]:
     path = directory / files.LOCK
     with ExitStack() as stack:
         with ExitStack() as moment:
-            _take(moment, path, seconds=PAUSE, needed=True)
+            _take(moment, path, seconds=PATIENCE, needed=True)
             # Each worker has a file of its own, which `locked` looks for.
             _take(stack, directory / f"{files.LOCK}-{secrets.token_hex(8)}", needed=True)
         yield

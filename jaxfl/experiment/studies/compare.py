@@ -11,7 +11,7 @@ from jaxfl.experiment.config import Config, load_config, load_configs, resolve, 
 from jaxfl.experiment.config.changes import differences
 from jaxfl.experiment.config.paths import with_plugin
 from jaxfl.experiment.session.build import Built, build
-from jaxfl.experiment.session.gather import Data, gather
+from jaxfl.experiment.session.gather import gather
 from jaxfl.experiment.session.interrupt import hint
 from jaxfl.experiment.session.make_program import make_program
 from jaxfl.experiment.session.run import Follow, execute, record_run, resume, silent, to_resume
@@ -63,9 +63,9 @@ def compare(
       >>> sorted(compare(configs, Path("runs/both")))
       ['fedavg', 'local']
     """
-    ready, data = _build_all(configs, out, overwrite, equal_budget)
+    ready = _build_all(configs, out, overwrite, equal_budget)
     with ExitStack() as stack:
-        return _run_all(ready, data, out, overwrite, follow, stack)
+        return _run_all(ready, out, overwrite, follow, stack)
 
 
 def plan(
@@ -90,17 +90,17 @@ def plan(
       >>> sorted(path.name for path in Path("runs/planned").iterdir())
       ['configs.json', 'inputs.json']
     """
-    ready, data = _build_all(configs, out, overwrite, equal_budget)
+    ready = _build_all(configs, out, overwrite, equal_budget)
     configs = [config for config, _ in ready]
-    digests = digests_of(configs, [data.digest])
+    digests = digests_of(configs, [ready[0][1].data.digest])
     with locks.locked(out):
         _write_plan(configs, digests, out, overwrite)
 
 
 def _build_all(
     configs: list[Config], out: Path, overwrite: bool, equal_budget: bool
-) -> tuple[list[tuple[Config, Built]], Data]:
-    """Checks and builds the runs of a comparison, before anything is written."""
+) -> list[tuple[Config, Built]]:
+    """Checks and builds the runs of a comparison, which share one `Data`; writes nothing."""
     names = [files.directory_name(config.name) for config in configs]
     check(bool(configs), "nothing to compare: give a config for each algorithm")
     twice = [name for name, count in Counter(map(str.casefold, names)).items() if count > 1]
@@ -115,7 +115,7 @@ def _build_all(
     every = [first, *(resolve(config, first.source) for config in configs[1:])]
     if equal_budget:
         every = equalise(every, data)
-    return [(resolved.config, build(resolved, data)) for resolved in every], data
+    return [(resolved.config, build(resolved, data)) for resolved in every]
 
 
 def _write_plan(configs: list[Config], digests: Digests, out: Path, overwrite: bool) -> None:
@@ -255,12 +255,7 @@ def run_directories(configs: list[Config], out: Path) -> dict[str, Path]:
 
 
 def _run_all(
-    ready: list[tuple[Config, Built]],
-    data: Data,
-    out: Path,
-    overwrite: bool,
-    follow: Follow,
-    stack: ExitStack,
+    ready: list[tuple[Config, Built]], out: Path, overwrite: bool, follow: Follow, stack: ExitStack
 ) -> dict[str, Summary]:
     """Executes the runs one after the other, and writes the comparison.
 
@@ -269,7 +264,7 @@ def _run_all(
     """
     summaries = {}
     configs = [config for config, _ in ready]
-    digests = digests_of(configs, [data.digest])
+    digests = digests_of(configs, [ready[0][1].data.digest])
     directories = run_directories(configs, out)
     for place, (config, built) in enumerate(ready):
         run = directories[config.name]

@@ -63,7 +63,9 @@ def test_a_claim_is_of_one_and_says_of_whom(tmp_path):
     assert holder(path) == ""
 
 
-def test_workers_share_a_directory_and_the_last_one_removes_the_lock(tmp_path):
+def test_workers_share_a_directory_and_the_last_one_removes_the_lock(tmp_path, monkeypatch):
+    monkeypatch.setattr(locks, "PATIENCE", 0.1)
+
     def refused(lock):
         with pytest.raises(InputError, match="another process writes"), lock(tmp_path):
             pass
@@ -92,7 +94,7 @@ def test_a_worker_waits_for_another_one_that_is_removing_the_lock(tmp_path):
     def remove():
         with locks.locked(tmp_path):
             entered.set()
-            time.sleep(locks.PAUSE / 4)
+            time.sleep(0.2)
             left.set()
 
     thread = threading.Thread(target=remove)

@@ -169,7 +169,8 @@ def test_a_worker_refuses_a_run_with_other_options(made_up):
     assert not executed
 
 
-def test_a_worker_and_an_ordinary_resume_exclude_each_other(made_up):
+def test_a_worker_and_an_ordinary_resume_exclude_each_other(made_up, monkeypatch):
+    monkeypatch.setattr(locks, "PATIENCE", 0.1)
     directory, _, executed = made_up
     with locks.locked(directory), pytest.raises(InputError, match="another process writes"):
         work(directory)
