@@ -1,6 +1,6 @@
-"""The rooms of a package, its floors and its arrows, read from the imports.
+"""The rooms of a package, its floors, its arrows and its lines of code, read from the source.
 
-`python tests/house.py [PACKAGE]` prints how many there are; PACKAGE is the folder `jaxfl` by
+`python -m tests.house [PACKAGE]` prints how many there are; PACKAGE is the folder `jaxfl` by
 default.
 
 A room is a folder at the top of the package, or a file that lies loose there. An arrow leads from a
@@ -9,7 +9,9 @@ room to another one that it imports. A room's floor is one above the highest roo
 
 import ast
 import functools
+import io
 import sys
+import tokenize
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "jaxfl"
@@ -72,10 +74,33 @@ def floors(graph):
     return {room: floor(room) for room in graph}
 
 
+# Tokens that make no line of code.
+QUIET = {
+    *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE),
+    *(tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER),
+}
+
+
+def lines_of_code(text):
+    """The number of lines of a program without docstrings, comments and blank ones."""
+    rows = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in QUIET:
+            rows.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(
+            node
+        ):
+            rows.difference_update(range(node.body[0].lineno, node.body[0].end_lineno + 1))
+    return len(rows)
+
+
 if __name__ == "__main__":
     graph = arrows(Path(sys.argv[1]) if sys.argv[1:] else PACKAGE)
     levels = floors(graph)
     print(f"{len(graph)} rooms, {max(levels.values())} floors, ", end="")
-    print(f"{sum(len(others) for others in graph.values())} arrows")
+    print(f"{sum(len(others) for others in graph.values())} arrows, ", end="")
+    package = Path(sys.argv[1]) if sys.argv[1:] else PACKAGE
+    print(f"{sum(lines_of_code(file.read_text()) for file in package.rglob('*.py'))} lines of code")
     for level in range(max(levels.values()), 0, -1):
         print(f"  floor {level}: {', '.join(sorted(r for r in graph if levels[r] == level))}")

@@ -80,9 +80,10 @@ def coins(clients: int = 4) -> tuple[Federation, Array, np.ndarray]:
     kinds = np.array([[1, 0, 1, 0, 1, 0, 1, 0], [0, 1, 0, -1, 0, 1, 0, -1]], np.float32)
     # The labels of four examples of each kind.
     labels = np.array([[1, 1, 1, 0], [1, 0, 1, 0]], np.int32)
-    # The last eight examples are for validation.
-    x = np.tile(kinds.repeat(4, axis=0), (5, 1))
-    y = np.tile(labels.ravel(), 5)
+    # Each twice in a row, so that every other example has the same labels; and again. The last
+    # eight examples are for validation.
+    order = np.concatenate([np.arange(8).repeat(2)] * 2 + [np.arange(8)])
+    x, y = kinds.repeat(4, axis=0)[order], labels.ravel()[order]
     ones = labels.mean(axis=1)
     frequencies = np.stack([1 - ones, ones], axis=1)
     return federation([x] * clients, [y] * clients), jnp.asarray(kinds), frequencies

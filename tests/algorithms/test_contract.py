@@ -51,7 +51,7 @@ def test_what_a_method_says_of_itself_holds_under_each_of_its_options(factory):
     check_method(factory, rules=[program.check_variants])
 
 
-@pytest.mark.long(every=16)
+@pytest.mark.long
 def test_rounds_keep_the_contract(factory):
     check_method(factory, rules=ROUNDS)
     failures.check_not_finite(factory, np.inf)

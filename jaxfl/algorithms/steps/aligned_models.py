@@ -12,6 +12,7 @@ from jaxtyping import PyTree
 from jaxfl.algorithms.steps.client_steps import Init
 from jaxfl.core import tree
 from jaxfl.core.messages import Down, Report, ServerState, Turn
+from jaxfl.core.options import checked
 from jaxfl.core.types import Cohort, Dataset, Fit, Fitted, Params, PRNGKey, Problem, Scalar, Task
 from jaxfl.kernels.alignment import Alignment, misalignment
 from jaxfl.kernels.similarity import inverse_norms
@@ -29,6 +30,7 @@ class Aligned(NamedTuple):
     anchor: Params
 
 
+@checked
 def init_aligned(problem: Problem, anchor: Alignment, keep_initial: bool = False) -> Init:
     """The start of clients that keep an `Aligned` model, and of a server.
 
@@ -53,6 +55,7 @@ def init_aligned(problem: Problem, anchor: Alignment, keep_initial: bool = False
     return init
 
 
+@checked
 def fit_aligned(task: Task, lam: Scalar, anchor: Alignment) -> Fit:
     """Local training that lowers the data loss plus lam / 2 times the misalignment.
 
@@ -88,6 +91,7 @@ def fit_aligned(task: Task, lam: Scalar, anchor: Alignment) -> Fit:
     return fit_models
 
 
+@checked
 def offer_aligned(mix: Callable[[PyTree], PyTree], received: Params, anchor: Alignment) -> Down:
     """Each client's mixture, and with the regulariser "cosine" its mixture of normalised models.
 
@@ -97,9 +101,9 @@ def offer_aligned(mix: Callable[[PyTree], PyTree], received: Params, anchor: Ali
       anchor: the regulariser.
 
     Example:
-      >>> offer = offer_aligned(lambda models: models, jnp.array([[3.0, 4.0]]), "cosine")
-      >>> [model.round(2).tolist() for model in offer.each]
-      [[[3.0, 4.0]], [[0.6, 0.8]]]
+      >>> offer = offer_aligned(lambda models: models, jnp.array([[0.0, 4.0]]), "cosine")
+      >>> [model.tolist() for model in offer.each]
+      [[[0.0, 4.0]], [[0.0, 1.0]]]
     """
     mixture = (mix(received),)
     if anchor == "cosine":
@@ -107,6 +111,7 @@ def offer_aligned(mix: Callable[[PyTree], PyTree], received: Params, anchor: Ali
     return Down(each=mixture)
 
 
+@checked
 def take_aligned(
     task: Task, anchor: Alignment
 ) -> Callable[[PRNGKey, Aligned, Down, Cohort], tuple]:
