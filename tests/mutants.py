@@ -134,7 +134,7 @@ def mutants(lines):
     return found
 
 
-def record(out, given):
+def record(record, given):
     """Runs the tests once, and writes the seconds of each and the tests of each line."""
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {"JAXFL_LINES": folder, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
@@ -148,7 +148,7 @@ def record(out, given):
                 for file, numbers in executed.items():
                     for number in numbers:
                         lines[file][number].append(test)
-    Path(out).write_text(json.dumps({"seconds": seconds, "lines": lines}))
+    Path(record).write_text(json.dumps({"seconds": seconds, "lines": lines}))
     return code
 
 
@@ -223,9 +223,9 @@ def copy_of_tree(folder):
     return folder
 
 
-def run(recorded, out, number, seed, limit, given):
+def run(record, out, number, seed, limit, given):
     """Runs the mutants that `out` lacks, and prints the share that is found of all."""
-    content = json.loads(Path(recorded).read_text())
+    content = json.loads(Path(record).read_text())
     drawn = random.Random(seed).sample(mutants(content["lines"]), number)
     rows = Path(out).read_text().splitlines() if Path(out).exists() else []
     done = [json.loads(row) for row in rows]
@@ -249,16 +249,20 @@ def run(recorded, out, number, seed, limit, given):
 def main():
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["record", "run"])
-    parser.add_argument("record", help="the file that `record` writes and `run` reads")
-    parser.add_argument("out", nargs="?", default="mutants.jsonl", help="a line for each mutant")
-    parser.add_argument("--number", type=int, default=200, help="of mutants")
-    parser.add_argument("--seed", type=int, default=0, help="which mutants")
-    parser.add_argument("--limit", type=float, default=120, help="seconds of tests a mutant")
+    commands = parser.add_subparsers(required=True)
+    one = commands.add_parser("record", help="run the tests once; further arguments are pytest's")
+    one.add_argument("record", help="the file to write")
+    one.set_defaults(does=record)
+    other = commands.add_parser("run", help="run mutants against the tests of their lines")
+    other.add_argument("record", help="the file that `record` has written")
+    other.add_argument("out", help="the file to which a line is added for each mutant")
+    other.add_argument("--number", type=int, default=200, help="of mutants")
+    other.add_argument("--seed", type=int, default=0, help="which mutants")
+    other.add_argument("--limit", type=float, default=120, help="seconds of tests a mutant")
+    other.set_defaults(does=run)
     given, rest = parser.parse_known_args()
-    if given.what == "record":
-        return record(given.record, rest)
-    return run(given.record, given.out, given.number, given.seed, given.limit, rest)
+    options = vars(given)
+    return options.pop("does")(**options, given=rest)
 
 
 if __name__ == "__main__":

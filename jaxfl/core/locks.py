@@ -45,7 +45,12 @@ def _descriptor(path: str, flags: int) -> int:
 
 
 def named(error: OSError) -> OSError:
-    """The error in words that fit, where it is that of a link at the place of a file."""
+    """The error in words that fit, where it is that of a link at the place of a file.
+
+    Example:
+      >>> named(OSError(errno.ELOOP, "Too many levels of symbolic links")).strerror
+      'it is a link, which is not followed'
+    """
     if error.errno != errno.ELOOP:
         return error
     return OSError(errno.ELOOP, "it is a link, which is not followed", error.filename)
@@ -67,6 +72,11 @@ def claim(path: Path, *, seconds: float = 0.0, needed: bool = False) -> Iterator
 
     Raises:
       InputError: the file cannot be made, for example because it is a link.
+
+    Example:
+      >>> with claim(Path("a.lock")) as first, claim(Path("a.lock")) as second:
+      ...     first, second
+      (True, False)
     """
     lock = FileLock(path, timeout=seconds, fallback_to_soft=False)
     try:
@@ -103,7 +113,12 @@ def claim(path: Path, *, seconds: float = 0.0, needed: bool = False) -> Iterator
 
 
 def holder(path: Path) -> str:
-    """Who has locked a file: "HOST, process 12"; "" if it does not say so."""
+    """Who has locked a file: "HOST, process 12"; "" if it does not say so.
+
+    Example:
+      >>> holder(Path("missing.lock"))
+      ''
+    """
     try:
         with path.open(errors="replace") as stream:
             words = re.fullmatch(r"(\S{1,255}) (\d{1,20})\n", stream.read(300))

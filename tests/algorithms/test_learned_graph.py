@@ -261,6 +261,7 @@ def test_the_guard_keeps_validation_losses_below_those_of_the_first_graph(guard)
         assert info.metrics["chosen"] == 0
 
 
+@pytest.mark.slow
 def test_only_every_kth_round_learns_and_pays():
     data = opposite_groups()
     algorithm = learned_graph(linear(), every=2, guard="none")

@@ -360,6 +360,7 @@ def is_slow(peer):
     return pytest.mark.slow if peer.compiled else ()
 
 
+@pytest.mark.long(every=41)
 @pytest.mark.parametrize(
     ("name", "peer"),
     [

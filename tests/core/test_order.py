@@ -36,6 +36,7 @@ def test_epochs_are_shuffled_alike_with_ties(on_tpu):
         assert shuffled.dtype == jnp.int32
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("mask", [[0, 1, 1, 0, 1], [1, 1], [0, 0, 0], [1, 0, 0]])
 def test_real_examples_come_first(mask, on_tpu):
     mask = jnp.asarray(mask, bool)

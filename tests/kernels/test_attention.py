@@ -115,6 +115,7 @@ def test_gradients(score):
         check_grads(total, arguments, order=1, modes=["rev"], atol=1e-6, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_layer_norm_is_over_the_whole_model():
     stacked = models()
     exact = rows(stacked)
@@ -141,6 +142,7 @@ def test_learning_starts_from_equal_weights_and_can_leave_them(score):
     assert all(float(jnp.abs(x).max()) > 1e-3 for x in jax.tree.leaves(last))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", [False, True])
 def test_projections_start_with_variance_one(unit):
     matrix = jnp.asarray(np.random.default_rng(0).normal(size=(1, 400)), jnp.float32)

@@ -65,6 +65,7 @@ def test_edges_beyond_the_number_of_clients_change_no_bit():
     )
 
 
+@pytest.mark.slow
 def test_many_clients_are_mixed_by_sparse_rows_and_few_by_a_matrix():
     weights = jnp.asarray(np.random.default_rng(0).dirichlet(np.ones(40), size=40), jnp.float32)
     few = top_edges(20)(weights)

@@ -124,6 +124,7 @@ def test_shrunk_means_are_the_expectations_of_random_effects():
     np.testing.assert_allclose(found[:, 0], expected, rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("between", [0.0, 0.1, 4.0])
 def test_shrunk_means_are_nearer_to_the_truth_than_the_means_and_their_mean(between):
     rng = np.random.default_rng(6)

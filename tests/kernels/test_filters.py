@@ -97,6 +97,7 @@ def dnc_by_hand(matrix, outliers):
     return np.sort(np.argsort(score)[: len(matrix) - outliers])
 
 
+@pytest.mark.long(every=4)
 @WHO
 @pytest.mark.parametrize("byzantine", [1, 3])
 def test_dnc_leaves_out_the_largest_parts_along_the_first_singular_vector(reported, byzantine):

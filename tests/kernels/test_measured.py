@@ -79,6 +79,7 @@ def test_clients_of_one_group_weigh_nearly_the_same():
     assert error(weights, (first + second) / 2, true) < 1.6 * oracle
 
 
+@pytest.mark.slow
 def test_clients_that_are_alike_collaborate_and_the_certain_ones_weigh_more():
     rng = np.random.default_rng(1)
     centre = rng.normal(size=400)

@@ -149,6 +149,7 @@ def test_disturbances_keep_the_sums_of_rows_and_have_equal_variance_in_all_other
     np.testing.assert_allclose(seen, np.tile(0.25 * (np.eye(3) - 1 / 3), (3, 1, 1)), atol=0.01)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=20)
 @given(st.integers(0, 2**32 - 1))
 def test_positive_rows_are_shares_of_what_is_positive(seed):

@@ -12,6 +12,7 @@ from jaxfl.graphs.pairs import erdos_renyi_pairs, matrix_of, random_regular_pair
 from jaxfl.kernels.gossip import column_stochastic, metropolis
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(NETWORKS))
 @pytest.mark.parametrize("clients", [6, 16])
 def test_metropolis_weights_of_every_network_are_doubly_stochastic(name, clients):
@@ -82,6 +83,7 @@ def test_a_regular_graph_of_odd_numbers_does_not_exist():
         matrix_of(random_regular_pairs(9, 3, seed=0), 9)
 
 
+@pytest.mark.slow
 def test_a_random_graph_that_cannot_be_connected_is_refused_at_once():
     began = time.process_time()
     with pytest.raises(InputError, match="183 of 10000 nodes of mean degree 4 have no edge"):

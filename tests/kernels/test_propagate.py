@@ -41,6 +41,7 @@ def test_negative_cosines_make_no_edge():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [None, 0.01, 1.0])
 def test_softmax_equals_scipys(temperature):
     cosines = cosine(jnp.asarray(np.random.default_rng(0).normal(size=(5, 4)), jnp.float32))

@@ -165,6 +165,7 @@ def test_clients_with_equal_models_have_equal_results(kernel):
     check()
 
 
+@pytest.mark.slow
 @over(lambda kernel: kernel.degree is not None)
 def test_the_unit_of_the_models_matters_as_claimed(kernel):
     """f(a x) = a^degree f(x)."""
@@ -195,6 +196,7 @@ def test_the_length_of_each_model_does_not_matter(kernel):
     check()
 
 
+@pytest.mark.slow
 @claim("shift")
 def test_only_differences_of_models_matter(kernel):
     @draws

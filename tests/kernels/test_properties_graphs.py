@@ -64,6 +64,7 @@ def test_a_client_that_did_not_report_has_no_weight_in_the_others_rows(some):
         assert not found["left_out"][:, silent].any()
 
 
+@pytest.mark.slow
 @draws
 @given(clients(general))
 def test_weights_keep_their_sum(some):

@@ -51,6 +51,7 @@ def by_hand(matrix, byzantine, chosen):
     return np.argsort(np.round(scores, 6), kind="stable")[:chosen]  # the first of equals
 
 
+@pytest.mark.long(every=10)
 @pytest.mark.parametrize(("byzantine", "chosen"), [(0, 1), (1, 1), (2, 1), (2, 3), (1, 6)])
 @pytest.mark.parametrize("reported", [ALL, SOME], ids=["7", "5"])
 def test_krum_takes_the_models_near_their_neighbours(byzantine, chosen, reported):

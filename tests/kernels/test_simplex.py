@@ -35,6 +35,7 @@ def test_an_alpha_for_groups_tells_groups_of_any_share_of_the_cohort_apart(
         assert float(mixed[~same].min()) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clients", [10, 100, 1000])
 def test_an_alpha_for_groups_mixes_all_clients_where_there_are_no_groups(clients):
     cosines = jnp.full((clients, clients), 0.3).at[jnp.diag_indices(clients)].set(1.0)

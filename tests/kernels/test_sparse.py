@@ -72,6 +72,7 @@ def test_sparse_rows_have_all_entries_of_a_sparse_matrix_whatever_their_signs():
     np.testing.assert_array_equal(dense_rows(rows, 6), matrix)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 4, 40])
 def test_mixing_by_sparse_rows_equals_the_product_with_their_matrix(count):
     rows = sparse_rows(stochastic(50)[:5], count)

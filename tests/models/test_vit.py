@@ -175,6 +175,7 @@ def test_the_size_is_that_which_timm_tells():
     assert tree.size(jax.eval_shape(vit_tiny(1000).init, jax.random.key(0), images)) == 5717416
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize(("side", "patch"), [(8, 2), (28, 4), (32, 4), (64, 16)])
 def test_small_images_have_small_patches(side, patch):
     images = jnp.zeros((1, side, side, 1))

@@ -50,6 +50,7 @@ def rubbish_like(tables, rubbish):
 
 
 @pytest.mark.long
+@pytest.mark.sample(every=8)
 @pytest.mark.parametrize("name", SERVED)
 def test_no_result_depends_on_padded_rows(name):
     """Clients 1 and 4 have not reported: with rubbish in their rows, and without these rows."""

@@ -27,6 +27,7 @@ def right(prediction, y):
     return (prediction == y).astype(jnp.float32)
 
 
+@pytest.mark.slow
 def test_scores_are_masked_means_whatever_the_batch():
     rng = np.random.default_rng(0)
     x = rng.integers(0, 2, size=(3, 11)).astype(np.float32)

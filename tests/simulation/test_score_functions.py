@@ -141,6 +141,7 @@ OF_ONE_LABEL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["plain", "weighted", "all tied"])
 @pytest.mark.parametrize("name", OF_ONE_LABEL)
 def test_scores_of_one_label_are_those_of_scikit_learn(name, kind):
@@ -264,6 +265,7 @@ def test_one_label_is_said_of_what_is_predicted_and_counts():
     assert np.isnan(one_label(jnp.asarray(logits[:, :1]), jnp.asarray(y), jnp.asarray(weight)))
 
 
+@pytest.mark.slow
 def test_probabilities_near_1_are_still_in_order():
     logits = jnp.array([[0.0, 40.0], [0.0, 41.0], [0.0, 42.0], [0.0, 43.0]])
     y = jnp.array([0, 0, 1, 1])

@@ -314,6 +314,7 @@ def test_adapters_that_do_not_fit_are_refused_in_one_line(rank, where, words):
     assert "\n" not in str(refusal.value)
 
 
+@pytest.mark.slow
 def test_dropout_is_on_in_training_below_adapters_and_frozen_weights():
     problem = task_of(jaxfl.freeze(jaxfl.lora(Net(), 2), weights_of(), "lora")).problem
     params = problem.init(jax.random.key(0))

@@ -170,6 +170,7 @@ def test_gradients_with_batch_statistics_are_those_of_whole_batches(micro):
     equal(*answers)
 
 
+@pytest.mark.slow
 def test_a_client_without_examples_has_a_finite_loss_and_gradient():
     task = normed()
     empty = Dataset(jnp.zeros((1, 12, 8)), jnp.zeros((1, 12), int), jnp.zeros((1, 12), bool))

@@ -119,6 +119,7 @@ def test_each_client_and_each_step_has_different_noise():
     assert (np.abs(second - one) > 1e-4).all()
 
 
+@pytest.mark.slow
 def test_each_example_has_different_random_numbers_in_the_objective():
     def noisy(params, batch, anchor, key):
         return params["w"] @ jax.random.normal(key, (3,)), jax.random.uniform(key)

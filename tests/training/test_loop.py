@@ -76,6 +76,7 @@ def advance(rate, w, number, pull):
     return w - rate * (w - jnp.asarray(TARGETS)[number] - pull) * jnp.cos(w)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [0, 3, 5])
 def test_a_loop_has_the_result_and_the_derivatives_of_its_steps(count):
     def looped(rate, w):
@@ -96,6 +97,7 @@ def test_a_loop_has_the_result_and_the_derivatives_of_its_steps(count):
     close(forward, found[1][0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lanes", [1, 2, 7])
 def test_lanes_have_the_results_and_the_derivatives_of_single_loops(lanes):
     starts = jnp.linspace(-1, 1, 7 * 6).reshape(7, 6)

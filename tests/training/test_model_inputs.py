@@ -111,6 +111,7 @@ def test_the_gradient_of_each_example_is_clipped_with_several_arrays():
         np.testing.assert_allclose(leaf, other, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_mask_stays_what_it_is_and_words_stay_whole_numbers():
     words = RNG.integers(0, 50, (80, 6))
     mask = np.arange(6) < RNG.integers(1, 7, (80, 1))

@@ -135,6 +135,7 @@ def test_statistics_of_a_scan_over_layers_are_recomputed():
     np.testing.assert_allclose(norm["mean"][1:], 0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_frozen_statistics_give_a_warning_and_training_leaves_them_alone():
     with pytest.warns(RunWarning, match="BatchNorm_0 of Frozen keeps its running statistics"):
         problem = jaxfl.classification(Frozen(), np.zeros((8, 3), np.float32)).problem

@@ -164,6 +164,7 @@ def test_the_gradient_of_a_model_with_statistics_is_that_of_finite_differences()
     np.testing.assert_allclose(taken, (value(0.41) - value(0.39)) / 0.02, atol=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("statistics", ["averaged", "recomputed"])
 def test_deployed_losses_are_those_of_the_deployed_models(statistics):
     """By NumPy: without dropout, with the model's statistics or those of the client's examples."""
@@ -229,6 +230,7 @@ def test_the_keywords_of_classification_are_those_of_supervised():
     assert options == Training.__annotations__
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("platform", "features", "chunk"),
     [("cpu", 9_999, "all"), ("cpu", 10_001, 1), ("gpu", 10_001, "all")],

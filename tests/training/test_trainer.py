@@ -71,6 +71,7 @@ def test_the_order_does_not_depend_on_padding(key):
     np.testing.assert_array_equal(lean[0][lean[1]], wide[0][wide[1]])
 
 
+@pytest.mark.slow
 def test_padding_may_stand_anywhere():
     mask = jnp.array([False, True, False, True, True])
     rows, counts = minibatches(jax.random.key(0), mask, 2, epochs=1)

@@ -46,6 +46,7 @@ def of_numpy(params, data, client):
     return loss, x.T @ residuals, residuals.sum(axis=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("micro", [None, 2])
 def test_losses_and_gradients_are_weighted_means(micro):
     params, data, ids = models(), toy(), jnp.arange(2)

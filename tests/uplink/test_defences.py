@@ -58,6 +58,7 @@ def test_updates_are_cut_to_the_median_norm_of_the_finite_ones():
     assert np.isnan(found[5]).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", [np.nan, np.inf, 3e38, 1e16])
 def test_a_client_whose_upload_is_not_finite_has_not_reported_whatever_the_defences(broken):
     steps = STEPS.copy()

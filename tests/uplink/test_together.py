@@ -103,6 +103,7 @@ def test_a_relabelling_of_the_clients_relabels_what_they_send(name):
     np.testing.assert_allclose(moved, sent_updates(name)[order], atol=1e-4)
 
 
+@pytest.mark.long(every=6)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_benign_update_that_is_not_finite_does_not_count(name):
     """The attack is the one on the cohort without that client."""

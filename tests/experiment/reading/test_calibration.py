@@ -143,6 +143,7 @@ def test_a_run_calibrates_by_the_validation_examples_of_the_client(folder):
         assert (chances.argmax(axis=1) == run.predict(client, x, seed=seed)).all()
 
 
+@pytest.mark.slow
 def test_the_command_says_the_temperature(folder, capsys):
     ask = ["predict", str(folder / "run"), "--input", str(folder / "new.npz")]
     assert main([*ask, "--proba", "--calibrate", "--out", str(folder / "p.csv")]) == 0

@@ -124,6 +124,7 @@ def test_a_large_file_of_models_is_told_before_the_run(tmp_path, monkeypatch):
         execute(dataclasses.replace(SHORT, rounds=1, algorithm="fedavg"), tmp_path / "run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("client", "x", "message"),
     [

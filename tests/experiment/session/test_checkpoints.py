@@ -86,6 +86,7 @@ def test_a_finished_run_goes_on_to_the_same_bits(whole, tmp_path, capsys):
     assert json.loads((tmp_path / "x/config.json").read_text())["rounds"] == 7
 
 
+@pytest.mark.slow
 def test_a_finished_run_without_its_last_checkpoint_does_not_go_on(whole, tmp_path):
     _, undisturbed = whole
     shutil.copytree(undisturbed, tmp_path / "x")
@@ -95,6 +96,7 @@ def test_a_finished_run_without_its_last_checkpoint_does_not_go_on(whole, tmp_pa
     assert (tmp_path / "x/summary.json").exists()
 
 
+@pytest.mark.slow
 def test_checkpoints_hold_the_models_that_did_best_on_validation_data(whole):
     _, out = whole
     with np.load(out / "clients.npz", allow_pickle=False) as scores:

@@ -45,6 +45,7 @@ def finished(tmp_path_factory):
     return folder, options
 
 
+@pytest.mark.slow
 def test_the_score_of_a_class_is_that_of_scikit_learn_on_each_client(finished):
     folder, _ = finished
     run = jaxfl.load(folder / "run")
@@ -76,6 +77,7 @@ def test_tables_columns_and_pages_name_the_class(finished, tmp_path, capsys):
     assert "<b>a" not in (tmp_path / "x.html").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("metric", "message"),
     [

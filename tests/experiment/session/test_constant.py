@@ -109,6 +109,7 @@ def test_scores_are_those_of_constants_of_each_clients_own_data(finished):
                 assert statistics["deployed"]["mean"] == pytest.approx(np.mean(scores), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_predictions_of_attackers_and_newcomers_are_not_pooled(finished):
     directory, summary, built = finished
     if built.pooled is None:
@@ -128,6 +129,7 @@ def test_predictions_of_attackers_and_newcomers_are_not_pooled(finished):
             assert pooled == pytest.approx(np.concatenate(each).mean(), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_examples_of_a_pool_are_those_of_the_seed_and_the_client(finished):
     directory, _, built = finished
     if built.pooled is not None:

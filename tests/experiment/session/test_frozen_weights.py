@@ -151,6 +151,7 @@ def trained_paths(model):
     return [tree.path(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(params)]
 
 
+@pytest.mark.slow
 def test_adapters_are_at_all_layers_but_the_head_and_the_patches(folder):
     config = config_in(folder, lora=5, lora_layers="")  # a patch of 2 x 2 pixels has 4 inputs
     paths = trained_paths(make_model(config, jaxfl.data.load("digits")))
@@ -221,6 +222,7 @@ def test_without_its_weights_a_run_does_not_predict(folder, tmp_path):
         jaxfl.load(tmp_path / "run").predict(0, x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -92,6 +92,7 @@ def test_all_clients_begin_from_the_weights_of_a_file(name, folder, tmp_path):
             np.testing.assert_array_equal(one, np.broadcast_to(weights[path], one.shape))
 
 
+@pytest.mark.slow
 def test_a_run_begins_from_the_model_of_another_run(folder):
     """FedAvg's clients deploy one model, and the mean of equal models is this model."""
     last = np.load(folder / "before/models.npz")
@@ -100,6 +101,7 @@ def test_a_run_begins_from_the_model_of_another_run(folder):
         np.testing.assert_array_equal(one, last[f"last/{path}"])
 
 
+@pytest.mark.slow
 def test_of_personal_models_it_is_the_mean(folder, tmp_path):
     execute(config_in(folder, algorithm="local"), tmp_path / "local")
     last = np.load(tmp_path / "local/models.npz")
@@ -154,6 +156,7 @@ MISFITS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:overflow")
 @pytest.mark.parametrize("name", MISFITS)
 def test_weights_that_do_not_fit_are_refused_by_name(name, folder, tmp_path, capsys):
@@ -184,6 +187,7 @@ def test_what_is_no_file_of_weights_is_one_line(folder, tmp_path, capsys):
         assert not out.exists()
 
 
+@pytest.mark.slow
 def test_a_method_that_draws_several_models_is_refused(folder):
     with pytest.raises(InputError, match="--init: ifca does not begin from one model"):
         first_models(config_in(folder, algorithm="ifca", init=str(folder / "before")))

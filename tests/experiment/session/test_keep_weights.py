@@ -69,6 +69,7 @@ def graph(out):
         return dict(arrays)
 
 
+@pytest.mark.slow
 def test_all_weights_are_in_one_file_that_numpy_reads(execute):
     arrays = graph(execute("all"))
     assert list(arrays) == ["weights_body", "weights_head", "ids"]
@@ -95,6 +96,7 @@ def test_some_rounds_are_those_of_all(execute, keep, rounds):
     np.testing.assert_array_equal(weights["weights_body"], every["weights_body"][0, -1])
 
 
+@pytest.mark.slow
 def test_readers_take_single_rounds_of_the_file(execute):
     out = execute("3", keep_weights=3)
     stored = open_graph(out)
@@ -112,6 +114,7 @@ def test_beyond_a_size_a_run_keeps_fewer_and_says_so(execute, monkeypatch):
     assert graph(out)["rounds"].tolist() == [2, 4, 6, 7]
 
 
+@pytest.mark.slow
 def test_the_option_changes_no_score(execute):
     assert "keep_weights" in marked(Config, NO_SCORE)
     one, other = content(execute("all")), content(execute("last", keep_weights="last"))
@@ -119,6 +122,7 @@ def test_the_option_changes_no_score(execute):
     assert same(*without)
 
 
+@pytest.mark.slow
 def test_what_a_checkpoint_writes_does_not_grow_with_the_rounds(execute):
     out = execute("all")
     sizes = [(path / "history.npz").stat().st_size for path in files.checkpoints(out)]
@@ -135,6 +139,7 @@ def test_what_a_checkpoint_writes_does_not_grow_with_the_rounds(execute):
     }
 
 
+@pytest.mark.slow
 def test_pieces_hold_the_rounds_of_a_run(execute):
     out = execute("all")
     lines = (out / "metrics.jsonl").read_text().splitlines()
@@ -147,6 +152,7 @@ def test_pieces_hold_the_rounds_of_a_run(execute):
             np.testing.assert_array_equal(piece["deployed_test"], scores[:, place, None])
 
 
+@pytest.mark.slow
 def test_without_checkpoints_nothing_but_the_files_of_a_run_remains(execute, monkeypatch):
     monkeypatch.setattr(archive, "PIECE", 1)
     out = execute("plain", checkpoint_every=None)
@@ -154,6 +160,7 @@ def test_without_checkpoints_nothing_but_the_files_of_a_run_remains(execute, mon
     np.testing.assert_equal(graph(out), graph(execute("all")))
 
 
+@pytest.mark.slow
 def test_rounds_that_vanish_during_a_run_are_named_and_its_scores_are_written(execute, monkeypatch):
     monkeypatch.setattr(archive, "PIECE", 1)
     write = archive.Archive.write
@@ -171,6 +178,7 @@ def test_rounds_that_vanish_during_a_run_are_named_and_its_scores_are_written(ex
     assert not (out / "graph.npz").exists()
 
 
+@pytest.mark.slow
 def test_folders_of_the_user_beside_a_run_stay(execute, tmp_path):
     mine = tmp_path / "rounds" / "2024.npz"
     mine.parent.mkdir()

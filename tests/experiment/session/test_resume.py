@@ -134,6 +134,7 @@ def test_a_changed_config_is_one_line_on_the_command_line(stopped, capsys):
     assert "--lr was 0.01 and is 0.5; --partition was iid and is dirichlet" in error
 
 
+@pytest.mark.slow
 def test_another_algorithm_and_other_hyper_parameters_are_named(runs, config, digests):
     changed = dataclasses.replace(config, algorithm="fedprox", hyper={"mu": 0.5})
     with pytest.raises(

@@ -130,12 +130,14 @@ def test_overwriting_a_run_removes_them_and_a_folder_of_others_is_left(folder, t
     assert (tmp_path / "y/snapshots/000002.npz").read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_their_size_is_told_before_the_run(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(kept, "LARGE", 500)  # 3 clients of 15 numbers take 180 bytes
     with pytest.warns(RunWarning, match=r"snapshots will take 0\.0 GB, 1\.8e-07 GB for each of 3"):
         execute(config_in(folder), tmp_path / "x")
 
 
+@pytest.mark.slow
 def test_without_models_they_are_refused(folder):
     with pytest.raises(InputError, match="--keep-models-every is given without --keep-models, wh"):
         config_in(folder, keep_models=False)

@@ -85,6 +85,7 @@ def test_a_run_ends_after_so_many_evaluations_without_a_gain(runs):
     assert "stopped" not in read_summary(runs / "whole/summary.json")
 
 
+@pytest.mark.slow
 def test_it_is_the_beginning_of_the_whole_run(runs):
     whole, stopped = arrays(runs / "whole/clients.npz"), arrays(runs / "stopped/clients.npz")
     count = len(stopped["round"])
@@ -130,6 +131,7 @@ def test_a_stopped_process_goes_on_to_the_same_end(after, runs, tmp_path):
     assert same(content(tmp_path / "x"), content(runs / "stopped"))
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_the_end_is_the_end(runs, tmp_path):
     shutil.copytree(runs / "stopped", tmp_path / "x")
     last = read_summary(tmp_path / "x/summary.json")["rounds"]
@@ -140,6 +142,7 @@ def test_a_checkpoint_of_the_end_is_the_end(runs, tmp_path):
     assert same(content(tmp_path / "x"), content(runs / "stopped"))
 
 
+@pytest.mark.slow
 def test_more_rounds_do_not_change_it(runs, capsys):
     last = read_summary(runs / "stopped/summary.json")["rounds"]
     for options in ([], ["--rounds", "60"]):
@@ -148,6 +151,7 @@ def test_more_rounds_do_not_change_it(runs, capsys):
         assert f"is finished: --stop-after 3 ended it after round {last}" in error
 
 
+@pytest.mark.slow
 def test_without_validation_data_it_is_refused(runs, tmp_path):
     config = dataclasses.replace(NOISY, data_dir=str(runs), stop_after=K, val=0.0)
     with pytest.raises(InputError, match="no client whose scores count has validation data"):
@@ -155,6 +159,7 @@ def test_without_validation_data_it_is_refused(runs, tmp_path):
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.slow
 def test_a_search_refuses_it(runs, tmp_path):
     config = dataclasses.replace(NOISY, data_dir=str(runs))
     with pytest.raises(InputError, match="--stop-after is given, and all trials"):

@@ -287,6 +287,7 @@ def test_patches_for_a_gpu_equal_lax_forward_and_backward(
     agree(*(jax.jit(jax.value_and_grad(partial(loss, f), (0, 1)))(x, w) for f in (ours, theirs)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "kernel", "padding", "sides"),
     [
