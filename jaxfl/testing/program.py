@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jaxtyping import PyTree
 
 from jaxfl.core import tree
@@ -93,7 +93,7 @@ def traced(factory: AlgorithmFactory, **hyper: Any) -> Traced:
             program, shapes = jax.make_jaxpr(fit, return_shape=True)(*given)
             # An objective may use arrays of the round that are not in its anchor.
             mark("fit", (params, anchor, program.consts), ())
-            results = jax.core.eval_jaxpr(program.jaxpr, program.consts, *jax.tree.leaves(given))
+            results = jaxpr_as_fun(program)(*jax.tree.leaves(given))
             return jax.tree.unflatten(jax.tree.structure(shapes), results)
 
         return marked
