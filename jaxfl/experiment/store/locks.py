@@ -66,6 +66,9 @@ def shared(directory: Path) -> Iterator[None]:
     with ExitStack() as stack:
         with ExitStack() as moment:
             _take(moment, path, seconds=PATIENCE, needed=True)
+            for other in sorted(directory.glob(f"{files.LOCK}-*")):
+                with claim(other):  # which removes what a worker that was killed has left
+                    pass
             # Each worker has a file of its own, which `locked` looks for.
             _take(stack, directory / f"{files.LOCK}-{secrets.token_hex(8)}", needed=True)
         yield
