@@ -66,7 +66,7 @@ These methods offer a mixture to each client, which the client may refuse (`--de
 In these methods a client may keep only the largest weights of its row (`--top-edges K`, see
 [sparse graphs](guides/sparse_graphs.md)): {limited}.
 
-In these methods clients may arrive late (`--arrivals asynchronous`, see
+In these methods clients may arrive late (`arrivals=asynchronous`, see
 [late clients](guides/asynchronous.md)): {late}.
 
 `python docs/methods.py` writes this page from the files in `jaxfl/algorithms/`. To change the page,

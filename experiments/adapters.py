@@ -92,7 +92,7 @@ def digits() -> Case:
 
     def federation(seed: int) -> Federation:
         parts = jaxfl.data.pathological(source.y_train, 10, seed)
-        return jaxfl.data.federate(source, parts, test="own", own=0.5, val=0.0)
+        return jaxfl.data.federate(source, parts, test="own", test_fraction=0.5, val=0.0)
 
     return Case(task, federation, np.arange(10) % 5, 10)
 
@@ -130,7 +130,9 @@ def cifar100(
             y, clients, seed, tuple(int(one) for one in groups[labels])
         )
         few = [rows[:150] for rows in parts]
-        return jaxfl.data.federate(source, few, test="own", own=2 / 3, val=0.0, split="stratified")
+        return jaxfl.data.federate(
+            source, few, test="own", test_fraction=2 / 3, val=0.0, split="stratified"
+        )
 
     return Case(task, federation, np.arange(clients) % superclasses, clients)
 
@@ -181,7 +183,7 @@ def shakespeare(data_dir: str | None, *, clients: int = 20, examples: int = 60) 
 
     def federation(seed: int) -> Federation:
         parts = [rows[:examples] for rows in jaxfl.data.natural(source.owners, clients, seed)]
-        return jaxfl.data.federate(source, parts, test="own", own=0.5, val=0.0)
+        return jaxfl.data.federate(source, parts, test="own", test_fraction=0.5, val=0.0)
 
     return Case(task, federation, None, clients, ("pfedccg, one graph",))
 

@@ -116,7 +116,7 @@ def make_case(model: str, source: jaxfl.data.Source, beta: float, examples: int)
         parts = jaxfl.data.dirichlet(source.y_train, CLIENTS, seed, beta)
         rng = np.random.default_rng(seed)
         few = [rng.permutation(rows)[:examples] for rows in parts]
-        return jaxfl.data.federate(source, few, test="own", own=0.5, val=0.0)
+        return jaxfl.data.federate(source, few, test="own", test_fraction=0.5, val=0.0)
 
     return Case(task, federation, None, CLIENTS)
 

@@ -21,7 +21,7 @@ import orbax.checkpoint as ocp
 import tyro
 
 OPTIONS = ["--local-steps", "20", "--participation", "0.5", "--seeds", "2"]
-OPTIONS += ["--eval-every", "4", "--checkpoint-every", "3", "--model", "linear"]
+OPTIONS += ["--eval-every", "4", "--keep", "checkpoints=3", "--model", "linear"]
 # What the servers of the four systems learn.
 HYPER = {
     "pfedgat": ["wire=gradient", "heads=2"],

@@ -64,7 +64,7 @@ def config_of(case: Case, folder: Path) -> Config:
         seeds=case.seeds,
         eval_every=case.rounds,
         devices=1,
-        keep_models=False,
+        keep_models="none",
     )
 
 

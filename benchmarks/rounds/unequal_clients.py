@@ -38,7 +38,7 @@ def by_rows(sizes: np.ndarray) -> Dataset:
     """Clients of these sizes, each with images of its own, without padding."""
     source = jaxfl.data.from_arrays(*images(int(sizes.sum()), 0))
     parts = np.split(np.arange(sizes.sum()), np.cumsum(sizes)[:-1])
-    return jaxfl.data.federate(source, parts, val=0.0, own=0.0, test="own").train
+    return jaxfl.data.federate(source, parts, val=0.0, test_fraction=0.0, test="own").train
 
 
 def measure(work: Unequal) -> dict[str, float]:

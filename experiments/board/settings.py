@@ -9,6 +9,7 @@ import numpy as np
 from experiments.partitions import PARTITIONS, side_by_side
 from jaxfl.core.errors import check, check_name
 from jaxfl.experiment import Config, gather, resolve
+from jaxfl.experiment.config.composite import typed
 from jaxfl.experiment.session.gather import true_groups, unseen
 from jaxfl.experiment.store import files
 
@@ -22,11 +23,11 @@ COMMON: dict[str, Any] = {
     "seeds": SEEDS,
     "unseen": 0.2,
     "test": "own",
-    "own": 0.3,
+    "test_fraction": 0.3,
     "model": "mlp",
     "rounds": 20,
     "local_steps": 50,
-    "keep_models": False,
+    "keep_models": "none",
 }
 SETTINGS = PARTITIONS
 
@@ -51,10 +52,9 @@ def config_of(setting: str, **options: Any) -> Config:
 
 def command_of(setting: str, method: str) -> str:
     """The command line of a run in a setting."""
-    options = COMMON | SETTINGS[setting]
-    del options["keep_models"]
-    words = [f"--{name.replace('_', '-')} {value}" for name, value in options.items()]
-    return f"jaxfl run {method} {' '.join(words)} --no-keep-models --out DIR"
+    options = {name: str(value) for name, value in (COMMON | SETTINGS[setting]).items()}
+    words = [f"{name} {value}" for name, value in typed(options).items()]
+    return f"jaxfl run {method} {' '.join(words)} --out DIR"
 
 
 @cache

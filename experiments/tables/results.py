@@ -33,8 +33,8 @@ FOLDER = Path(__file__).parent.parent / "results"
 WORK = Path(__file__).parents[2] / "runs" / "tables"
 # Options that decide about no number.
 ASIDE = (
-    *("label", "data_dir", "devices", "chunk", "checkpoint_every", "keep", "keep_models"),
-    *("keep_weights", "fail_on_divergence", "format", "plugin"),
+    *("label", "data_dir", "devices", "chunk", "checkpoint_every"),
+    *("keep_checkpoints", "keep_models", "keep_weights", "fail_on_divergence", "plugin"),
 )
 # What is kept of these even where it is the default.
 ALWAYS = ("algorithm", "seed")
@@ -190,7 +190,9 @@ def compute(
         files.write_json(mark, current)
     # A checkpoint every tenth of the run: a stop costs no more than that.
     every = max(config.rounds // 10, 1)
-    settings = dataclasses.replace(config, checkpoint_every=every, keep=1, keep_models=False)
+    settings = dataclasses.replace(
+        config, checkpoint_every=every, keep_checkpoints=1, keep_models="none"
+    )
     if current is not None and current == began and (out / "summary.json").exists():
         # It was stopped between the end of the run and its result.
         summary = read_summary(out / "summary.json")

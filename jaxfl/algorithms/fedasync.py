@@ -57,7 +57,7 @@ def fedasync(
     rho / 2 |x - start|^2. Its staleness d is the number of models that the server has mixed in
     since then. The models of a cohort are mixed in one after the other, in an order that is drawn
     anew in each round; a cohort of one client is the paper's. The schedule of clients that arrive
-    late is that of `clock.arrivals`, on the command line `--arrivals asynchronous`. Under
+    late is that of `clock.arrivals`, on the command line `arrivals=asynchronous`. Under
     another participation, a client that is in every round has a d of less than M.
 
     State: memory = the model that each client has received last; record = how many models were

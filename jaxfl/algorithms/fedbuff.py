@@ -46,7 +46,7 @@ def fedbuff(task: Task, *, rate: Annotated[Scalar, POSITIVE] = 1.0) -> Algorithm
     are the buffer, K = M. Their updates, trained minus start, count 1 / sqrt(1 + d) where the
     server has taken d steps since the client received its start; the server adds their mean times
     `rate`. The schedule of clients that arrive late is that of `clock.arrivals`, on the command
-    line `--arrivals asynchronous`. Under another participation, d is the number of rounds since
+    line `arrivals=asynchronous`. Under another participation, d is the number of rounds since
     the client last took part, less one.
 
     State: memory = the model that each client has received last; record = after how many steps of

@@ -27,6 +27,7 @@ from jaxfl.cli.arguments import (
     check_command,
     check_complete,
     missing_value,
+    take_fields,
     values,
     with_names,
 )
@@ -60,9 +61,10 @@ from jaxfl.core.errors import Diverged, InputError, RunWarning, check
 from jaxfl.core.text import visible
 from jaxfl.core.version import VERSION
 from jaxfl.experiment.config import load_config, preset
+from jaxfl.experiment.config.composite import option, owners
 from jaxfl.experiment.config.effects import check_typed, idle, replaced
 from jaxfl.experiment.config.fields import SEED, DataOptions
-from jaxfl.experiment.config.hints import hints, notes_of, option
+from jaxfl.experiment.config.hints import hints, notes_of
 from jaxfl.experiment.session.interrupt import exit_code, stops_at_once
 
 # The words after `jaxfl`, in the order of its help, and the options behind each.
@@ -217,15 +219,17 @@ def parse(
     """The command with its options; they start from those of `--config` or `--preset`, if given."""
     arguments = with_names(arguments)
     check_command(arguments[0], NAMES)
-    for many in ("--hyper", "--algorithms", "--over", "--malicious", "--defend"):
+    for many in ("--hyper", "--algorithms", "--over", "--defend", "--keep"):
         check(
             arguments.count(many) < 2,
             f"{many} is given twice: give it once, with all its values behind it",
         )
-    given = {word.split("=")[0].replace("_", "-") for word in arguments}
-    check_typed(SettingOptions, given)
-    if hasattr(NAMES.get("".join(arguments[:1])), "plugin"):
+    if hasattr(NAMES.get(arguments[0]), "plugin"):
         run_plugins(values("--plugin", arguments))
+    arguments, fields = take_fields(arguments, NAMES.get(arguments[0], Cite))
+    given = {word.split("=")[0].replace("_", "-") for word in arguments}
+    given |= {option(name) for name in fields}
+    check_typed(SettingOptions, given)
     files, presets = values("--config", arguments), values("--preset", arguments)
     check(not (files and presets), "both --config and --preset are given: choose one")
     start: dict[str, Any] = {}  # the values from which the options start
@@ -244,10 +248,8 @@ def parse(
     if start:
         defaults = {Run: Run(**start), Compare: Compare(**start), Describe: Describe(**data)}
     command = read(arguments, defaults)
-    check(
-        "--malicious" not in given or bool(command.malicious),
-        "--malicious names nobody: give ids of clients, or leave it out",
-    )
+    before = {name: start[name] for name in hints(type(command)) if owners(name) and name in start}
+    command = dataclasses.replace(command, **before | fields)
     if presets == [DEMONSTRATION]:
         command = dataclasses.replace(command, preset=DEMONSTRATION)
     if start:

@@ -8,13 +8,16 @@ from jaxfl.algorithms import ALGORITHMS
 from jaxfl.cli.groups import REQUIRED, form_of, nargs
 from jaxfl.core.errors import InputError, check, check_name, did_you_mean
 from jaxfl.core.options import options_of
+from jaxfl.experiment.config.composite import FIELDS, KEEP, dashed, divided, option, owners
+from jaxfl.experiment.config.hints import hints, read_field
+from jaxfl.experiment.config.json_text import parse_part
 
 # Words for options in papers and in other programs.
 SYNONYMS = {
     "--batch": "--batch-size",
     "--client-fraction": "--participation",
     "--clients-per-round": "--participation",
-    "--dirichlet": "--partition dirichlet --beta",
+    "--dirichlet": "--partition dirichlet:beta=VALUE",
     "--epochs": "--local-epochs",
     "--fraction": "--participation",
     "--gpus": "--devices",
@@ -43,6 +46,53 @@ def with_names(arguments: Sequence[str]) -> list[str]:
     if arguments[:1] == ["compare"] and arguments[1:2] and not arguments[1].startswith("-"):
         return ["compare", "--algorithms", *arguments[1:]]
     return list(arguments)
+
+
+def take_fields(arguments: Sequence[str], command: type) -> tuple[list[str], dict[str, Any]]:
+    """The fields that are typed behind the colon of another option, and those of `--keep`.
+
+    Args:
+      arguments: the command line.
+      command: its dataclass.
+
+    Returns:
+      The command line without what stands behind colons; field -> value.
+
+    Raises:
+      InputError: a key that the option does not have, one that is given twice, or no value of it.
+    """
+    known = hints(command)
+    rest: list[str] = []
+    fields: dict[str, Any] = {}
+    name = ""
+    for word in arguments:
+        before, equals, value = word.partition("=") if _is_option(word) else ("", "", word)
+        if before:
+            name = _option(before).removeprefix("--").replace("-", "_")
+        keys = {key: one for key, one in FIELDS.get(name, {}).items() if one in known}
+        if not keys or (before and not equals):
+            rest.append(word)
+            continue
+        head, pairs = ("", [value]) if name == KEEP else divided(value)
+        for pair in pairs:
+            field, text = _pair(name, keys, pair)
+            check(field not in fields, f"{option(field)} is given twice: give it once")
+            fields[field] = read_field(option(field), known[field], parse_part(known[field], text))
+        if head or not pairs:
+            rest.append(before + equals + head)
+        elif name == KEEP:
+            rest += [before] if before else []
+        elif not before:
+            rest.pop()
+    return rest, fields
+
+
+def _pair(name: str, keys: dict[str, str], pair: str) -> tuple[str, str]:
+    """The field and the text of KEY=VALUE behind an option of this name."""
+    key, _, text = pair.partition("=")
+    check(bool(text), f"{dashed(name)} {pair!r}: expected KEY=VALUE, KEY one of {', '.join(keys)}")
+    check_name(f"key of {dashed(name)}", key, keys)
+    return keys[key], text
 
 
 def check_command(word: str, commands: dict[str, type]) -> None:
@@ -124,6 +174,11 @@ def _unknown_option(word: str, name: str, commands: dict[str, type]) -> str:
     if known and all(one in options for one in known.split() if one.startswith("--")):
         return f"unknown option of jaxfl {name} {unknown!r}: did you mean {known}?"
     hyper = unknown.removeprefix("--").replace("-", "_")
+    for owner, key in owners(hyper):
+        if hyper in hints(commands[name]):
+            behind = f"{key}=VALUE" if owner == KEEP else f"VALUE:{key}=VALUE"
+            problem = f"unknown option of jaxfl {name} {unknown!r}"
+            return f"{problem}: did you mean {dashed(owner)} {behind}?"
     if "--hyper" in options and any(hyper in options_of(one) for one in ALGORITHMS.values()):
         return (
             f"unknown option of jaxfl {name} {unknown!r}: it is a hyper-parameter, did you mean "

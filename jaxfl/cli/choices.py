@@ -14,7 +14,7 @@ from jaxfl.core.facts import facts_of
 from jaxfl.data.describe import PARTS, describe_each_client
 from jaxfl.data.source import Source
 from jaxfl.experiment.config import resolve_data, resolve_model
-from jaxfl.experiment.config.fields import PICTURE_FORMATS, DataOptions
+from jaxfl.experiment.config.fields import DataOptions
 from jaxfl.experiment.config.hints import check_fields, part
 from jaxfl.experiment.config.training_fields import ModelOptions
 from jaxfl.experiment.session.gather import assign, describe_clients
@@ -43,7 +43,7 @@ def describe(command: Describe, console: Console) -> None:
         )
         files.check_writable(command.out)
         format = command.out.suffix.removeprefix(".") or "png"
-        check_name("format", format, (*PICTURE_FORMATS, "csv"))
+        check_name("format", format, (*files.PICTURE_FORMATS, "csv"))
     request = part(command, DataOptions)
     check_fields(request)
     options, source = resolve_data(request)
@@ -67,10 +67,10 @@ def describe(command: Describe, console: Console) -> None:
     if options.folds > 1:
         text = f"{options.folds}, each example tests once; the counts are of fold 0"
         table.add_row("folds", text)
-    own = options.own if options.test == "own" else 0.0
+    test_fraction = options.test_fraction if options.test == "own" else 0.0
     fold = (0, options.folds) if options.folds > 1 else None
     rows = describe_each_client(
-        source, parts, val=options.val, own=own, split=options.split, fold=fold
+        source, parts, val=options.val, test_fraction=test_fraction, split=options.split, fold=fold
     )
     if command.out:
         # Before the table, which does not stand above the line of an error.
@@ -81,7 +81,7 @@ def describe(command: Describe, console: Console) -> None:
             figure = draw_partition(source, parts, data_line(options))
             files.write_file(command.out, render(figure, format))
     console.print(table)
-    console.print(table_of_clients(rows, source, is_own=bool(own)))
+    console.print(table_of_clients(rows, source, is_own=bool(test_fraction)))
     if command.out:
         console.print(f"written to {command.out}", markup=False, highlight=False)
 

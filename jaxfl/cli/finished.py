@@ -18,8 +18,9 @@ from jaxfl.data.table.windows import examples
 from jaxfl.experiment.reading.by_client import client_answers
 from jaxfl.experiment.reading.client_ids import id_or_name
 from jaxfl.experiment.reading.client_tables import client_sections
+from jaxfl.experiment.session.run_pictures import Style
 from jaxfl.experiment.store import files
-from jaxfl.experiment.store.finished_runs import load_finished
+from jaxfl.experiment.store.finished_runs import is_search, load_finished
 from jaxfl.experiment.store.records import Runs
 from jaxfl.experiment.studies.comparison import (
     TEXTS,
@@ -28,6 +29,7 @@ from jaxfl.experiment.studies.comparison import (
     write_clients,
     write_comparison,
 )
+from jaxfl.experiment.studies.redraw import redraw, redraw_search
 from jaxfl.experiment.tables.formats import csv_text, print_sections
 from jaxfl.experiment.tables.sections import sections
 from jaxfl.experiment.tables.wording import keys_of_names, parse_names
@@ -42,6 +44,10 @@ def report(command: Report, console: Console) -> None:
         "--clients has a table for each setting, with columns of its own: leave out --by, "
         "--columns and --names",
     )
+    pictures = tuple(name for name in command.format if name not in TEXTS)
+    style = Style(pictures, command.title, command.panels)
+    if command.out and pictures and any(map(is_search, command.directories)):
+        return draw_searches(command, command.out, style, console)
     if command.html and is_of_search(command, command.html):
         check(not by_client, "a search has no clients to show: leave out --clients and --client")
         options = {"by": command.by, "against": command.against, "columns": command.columns}
@@ -49,7 +55,6 @@ def report(command: Report, console: Console) -> None:
         options["names"] = dict.fromkeys(command.names, "")
         return write_html(command, command.html, console, options)
     texts = [name for name in command.format if name in TEXTS]
-    pictures = [name for name in command.format if name not in TEXTS]
     check(
         command.out is not None or not pictures,
         f"--format {' '.join(pictures[:1])} is a picture: give --out DIR to write it",
@@ -75,6 +80,9 @@ def report(command: Report, console: Console) -> None:
             write_clients(answers, command.out, command.format)
         picture: dict[str, Any] = {"title": command.title, "panels": command.panels}
         words = (command.out, command.format, command.highlight)
+        if pictures:
+            processes.check_backend()
+            redraw(runs, command.out, style, overwrite=command.overwrite)
         write_comparison(runs, *words, **options, **picture)
         console.print(f"written to {command.out}", markup=False, highlight=False)
     if command.html:
@@ -215,13 +223,24 @@ def examples_of_csv(run: experiment.FinishedRun, sheet: Sheet) -> Examples:
     return Examples(x, y, column, names, target.classes, target.mean, target.deviation)
 
 
+def draw_searches(command: Report, out: Path, style: Style, console: Console) -> None:
+    """Draws the picture of a search again."""
+    check(
+        len(command.directories) == 1,
+        "a search has a picture of its own: give its directory alone",
+    )
+    files.create(out, files.SWEEP_FILES, command.overwrite)
+    redraw_search(command.directories[0], out, style)
+    console.print(f"written to {out}", markup=False, highlight=False)
+
+
 def is_of_search(command: Report, file: Path) -> bool:
     """Whether the page is of a search, which has no table of runs; the options are checked first.
 
     Raises:
       InputError: the page cannot be written, see `check_page`.
     """
-    from jaxfl.experiment.html.page import check_page, is_search  # it loads matplotlib
+    from jaxfl.experiment.html.page import check_page  # it loads matplotlib
 
     check_page(file, command.overwrite)
     processes.check_backend()

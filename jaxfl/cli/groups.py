@@ -26,13 +26,14 @@ from tyro.constructors import (
 )
 
 from jaxfl.core.options import describe
-from jaxfl.experiment.config.hints import as_typed, hints, option
+from jaxfl.experiment.config.composite import FIELDS, option, owners
+from jaxfl.experiment.config.hints import as_typed, hints
 from jaxfl.experiment.config.setting import Options
 
 # The order of the boxes; other groups follow.
 ORDER = [group.__name__ for group in hints(Options).values()]
 # Options of a smaller group stand in the first box, with the options of the command itself.
-SMALLEST_GROUP = 3
+SMALLEST_GROUP = 2
 # Defaults that the help leaves out.
 PLAIN_DEFAULTS = ("", "None", "False")
 # The value of an option that has no default, until the command line gives one.
@@ -99,17 +100,29 @@ def texts(group: type) -> dict[str, str]:
     return {param.arg_name: " ".join((param.description or "").split()) for param in params}
 
 
+def text_of(command: type, name: str) -> str:
+    """What stands below an option of a command, as one line; its help has the part before `;`."""
+    return next(texts(group)[name] for group in groups_of(command) if name in texts(group))
+
+
+def typed_alone(group: type) -> list[str]:
+    """The options of a dataclass itself that are not typed behind another one."""
+    return [name for name in texts(group) if not owners(name)]
+
+
 def form_of(command: type, name: str) -> str:
     """An option as it is typed: "--rounds INT"."""
     hint = hints(command)[name]
     is_positional = tyro.conf.Positional in _notes(hint)
-    return " ".join([*([] if is_positional else [option(name)]), _metavar(hint)])
+    return " ".join([*([] if is_positional else [option(name)]), metavar(hint)])
 
 
 def nargs(command: type) -> dict[str, int | str]:
     """How many words the options of a command take, each time: 0, 1 or "*" for any number."""
     numbers = {}
     for name, hint in hints(command).items():
+        if owners(name):
+            continue
         if _plain(hint) is bool:
             numbers[option(name)] = 0
         elif tyro.conf.UseAppendAction in _notes(hint):
@@ -133,17 +146,15 @@ def _fields(group: type, default: Any, known: Known | None) -> tuple[StructField
     options = []
     boxes = []
     for section in groups_of(group):
-        if section is group or len(texts(section)) < SMALLEST_GROUP:
+        if section is group or len(typed_alone(section)) < SMALLEST_GROUP:
             options += [
                 StructFieldSpec(name, _form(group, name, values[name], known), values[name])
-                for name in texts(section)
+                for name in typed_alone(section)
             ]
             continue
         title = section.__name__.removesuffix("Options").lower()
-        form: Any = Annotated[section, tyro.conf.arg(help=inspect.getdoc(section))]
-        boxes.append(
-            StructFieldSpec(title, form, section(**{n: values[n] for n in texts(section)}))
-        )
+        start = section(**{name: values[name] for name in texts(section)})
+        boxes.append(StructFieldSpec(title, section, start))
     return (*options, *boxes)
 
 
@@ -169,7 +180,7 @@ def _form(command: type, name: str, default: Any, known: Known | None) -> Any:
     """The hint of an option with what the help says, and how its words are read."""
     hint = hints(command)[name]
     display = tyro.conf.arg(
-        help=next(texts(group)[name] for group in groups_of(command) if name in texts(group)),
+        help=text_of(command, name).partition(";")[0] + _keys(name),
         help_behavior_hint=_behaviour(default),
     )
     if _plain(hint) is bool or tyro.conf.UseAppendAction in _notes(hint):
@@ -201,7 +212,7 @@ def _reader(command: type, name: str, known: Known | None) -> PrimitiveConstruct
 
     return dataclasses.replace(
         spec,
-        metavar=_metavar(hint),
+        metavar=metavar(hint),
         instance_from_str=read,
         is_instance=lambda value: value is REQUIRED or spec.is_instance(value),
         str_from_instance=lambda value: [] if value is REQUIRED else spec.str_from_instance(value),
@@ -218,7 +229,13 @@ def _spec(hint: Any) -> PrimitiveConstructorSpec:
     return spec
 
 
-def _metavar(hint: Any) -> str:
+def _keys(name: str) -> str:
+    """What the help says of the keys that may stand behind an option's value."""
+    keys = " ".join(f"{key}=" for key in FIELDS.get(name, {}))
+    return f" [{keys}]" if keys else ""
+
+
+def metavar(hint: Any) -> str:
     """What stands for the value of an option, where None needs no words: INT, {ring,alone}."""
     for note in _notes(hint):
         if getattr(note, "metavar", None):

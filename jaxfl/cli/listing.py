@@ -9,13 +9,16 @@ from rich.console import Console
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.cli.describe_method import describe_factory, describe_function, first_line, short_line
+from jaxfl.cli.groups import metavar, text_of
 from jaxfl.cli.options import List
 from jaxfl.core.errors import check_name
 from jaxfl.data import CONCEPTS, PARTITIONS, list_data_sets
 from jaxfl.data.augment import AUGMENTATIONS
 from jaxfl.experiment.config import PRESETS
-from jaxfl.experiment.config.hints import as_typed, option
+from jaxfl.experiment.config.composite import KEEP, dashed, owners, typed
+from jaxfl.experiment.config.hints import as_typed, hints
 from jaxfl.experiment.config.presets.definition import Preset
+from jaxfl.experiment.config.setting import SettingOptions
 from jaxfl.kernels.similarity import MEASURES
 from jaxfl.models import MODELS
 from jaxfl.simulation import scoring
@@ -61,6 +64,9 @@ def kinds(data_dir: str | None) -> dict[str, Kind]:
         "attacks": Kind("attack", "--attack {}", ATTACKS, *FUNCTIONS),
         "measures": Kind("measure", "--hyper measure={}", MEASURES, *FUNCTIONS),
         "metrics": Kind("metric", "--metric {}", METRICS, _metric_line, _metric),
+        "options": Kind(
+            "option", "{} in Python and config.json", _options(), str, lambda text: [text]
+        ),
         "presets": Kind("preset", "--preset {}", PRESETS, lambda preset: preset.source, _preset),
     }
 
@@ -177,6 +183,22 @@ def wrap(text: str, width: int | None, first: str = "", others: str = "") -> lis
     )
 
 
+def _options() -> dict[str, str]:
+    """The fields of a config: how each is typed, and what it is."""
+    known = hints(SettingOptions)
+    return {name: f"{_typed(name, known[name])}: {text_of(SettingOptions, name)}" for name in known}
+
+
+def _typed(name: str, hint: Any) -> str:
+    """How a field is typed: "--attack VALUE:ratio=FLOAT" of `attack_ratio`."""
+    kind = metavar(hint)
+    pairs = [
+        f"--keep {key}={kind}" if owner == KEEP else f"{dashed(owner)} VALUE:{key}={kind}"
+        for owner, key in owners(name)
+    ]
+    return " or ".join(pairs) or f"{dashed(name)} {kind}"
+
+
 def _metric_line(metric: Metric) -> str:
     """A line about a metric."""
     return first_line(metric.score) + (" The root is shown." if metric.root else "")
@@ -204,9 +226,8 @@ def _model(model: Any) -> Description:
 
 def _preset(preset: Preset) -> Description:
     """The protocol of a preset, as options of the command line."""
-    options = " ".join(
-        f"{option(name)} {as_typed(value)}" for name, value in preset.options.items()
-    )
+    words = typed({name: as_typed(value) for name, value in preset.options.items()})
+    options = " ".join(f"{name} {value}" for name, value in words.items())
     hyper = {
         name: " ".join(f"{key}={value}" for key, value in values.items())
         for name, values in preset.hyper.items()

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from jaxfl.core.options import Range
+from jaxfl.core.options import NOT_NEGATIVE, Range
 from jaxfl.data.table.read import Decimal, Thousands
 from jaxfl.experiment.config.fields import MANY, DataOptions
 from jaxfl.experiment.config.setting import SettingOptions
@@ -14,7 +14,7 @@ from jaxfl.experiment.config.training_fields import ModelOptions
 from jaxfl.experiment.reading.read_models import Which
 from jaxfl.experiment.trackers import Tracker
 
-ReportFormat = Literal["md", "latex", "csv", "json", "png", "pdf", "svg"]
+ReportFormat = Literal["md", "latex", "csv", "json", "png", "pdf", "svg", "gif"]
 TRIALS = Range(low=1, high=1_000_000)
 DEVICES = Range(low=1, high=1024)
 WORKERS = Range(low=1, high=10_000)
@@ -25,15 +25,13 @@ SECONDS = Range(low=1, high=1_000_000)
 class ProcessOptions:
     """Several processes that run together, on one host or on many."""
 
-    coordinator: str | None = None
-    """HOST:PORT of process 0"""
-    processes: int | None = None
+    join: str | None = None
+    """one of several processes: HOST:PORT of process 0; or cluster, where SLURM, Open MPI,
+    Kubernetes or a Cloud TPU started them and knows the rest"""
+    processes: Annotated[int | None, WORKERS] = None
     """how many processes, each started with the same options"""
-    process: int | None = None
+    process: Annotated[int | None, NOT_NEGATIVE] = None
     """number of this process, from 0; process 0 writes"""
-    cluster: bool = False
-    """the cluster started the processes that run together (SLURM, Open MPI, Kubernetes or Cloud
-    TPU) and says what the three options above would"""
     join_timeout: Annotated[int | None, SECONDS] = None
     """seconds to wait for the other processes; 300 if not given"""
 
@@ -80,8 +78,19 @@ class TrackOption:
 
 
 @dataclass(frozen=True)
-class Run(TrackOption, PresetOption, ProcessOptions, Plugins, SettingOptions):
-    """Run one algorithm."""
+class KeepOption:
+    """What is kept of a run beside its scores."""
+
+    keep: Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE ...")] = ()
+    """what is kept beside the scores"""
+
+
+@dataclass(frozen=True)
+class Run(TrackOption, PresetOption, ProcessOptions, Plugins, KeepOption, SettingOptions):
+    """Run one algorithm.
+
+    [key=] stands behind a value: --attack mimic:ratio=0.3 (`jaxfl list options`).
+    """
 
     algorithm: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[ALGORITHM]")] = (
         None
@@ -98,7 +107,9 @@ class Run(TrackOption, PresetOption, ProcessOptions, Plugins, SettingOptions):
 
 
 @dataclass(frozen=True)
-class Compare(TrackOption, PresetOption, LaunchOptions, ProcessOptions, Plugins, SettingOptions):
+class Compare(
+    TrackOption, PresetOption, LaunchOptions, ProcessOptions, Plugins, KeepOption, SettingOptions
+):
     """Run several algorithms on the same clients and put them in one table and one picture."""
 
     algorithms: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ALGORITHM ...")] = (
@@ -167,7 +178,7 @@ class Predict(CsvFileOptions, Plugins):
     examples in the data set of the run"""
     which: Annotated[int, MANY] | Which = "last"
     """the model after the last round, the one with the best validation score, or the one after a
-    round that --keep-models-every kept, by its number"""
+    round that --keep models=ROUNDS kept, by its number"""
     seed: int | None = None
     """of a run with several seeds; the first if not given"""
     fold: int | None = None
@@ -192,7 +203,7 @@ class List(Plugins):
 
 
 @dataclass(frozen=True)
-class Sweep(LaunchOptions, Plugins, SettingOptions):
+class Sweep(LaunchOptions, Plugins, KeepOption, SettingOptions):
     """Search over hyper-parameters, by validation scores; of the best, the test score is shown."""
 
     algorithm: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[ALGORITHM]")] = (
@@ -329,7 +340,8 @@ class Report(Plugins):
     clients.md"""
     format: tuple[ReportFormat, ...] = ()
     """md, latex, csv or json: print the table as Markdown, LaTeX, or a record for each run and
-    seed, or with --out write it there; png, pdf, svg: formats of the picture"""
+    seed, or with --out write it there; png, pdf, svg: pictures of the comparison and of each run;
+    gif: the graph by round"""
     by: str | None = None
     """option or hyper-parameter by whose values the columns of one table stand"""
     against: str | None = None
@@ -347,9 +359,10 @@ class Report(Plugins):
     """what runs, algorithms and columns are called in tables and pictures, for example
     fedavg_ft="FedAvg, fine-tuned" for a method"""
     title: bool = True
-    """write the setting above the picture"""
+    """write the setting above the pictures; a paper says it in the caption"""
     panels: bool = False
-    """also write each panel of the picture as a file of its own, without a title"""
+    """also write each panel of a picture as a file of its own, without a title, such as
+    graph-matrix.png"""
     highlight: tuple[str, ...] = ()
     """runs or algorithms that are in colour among many, beside the best"""
     html: Path | None = None

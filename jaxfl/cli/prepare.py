@@ -24,7 +24,7 @@ from jaxfl.data.published.recipes import file_stem
 from jaxfl.data.sources import SOURCES, data_dir
 from jaxfl.data.table.fit import Choices
 from jaxfl.data.table.prepare import prepare_csv
-from jaxfl.experiment.config.hints import option
+from jaxfl.experiment.config.composite import option
 
 # In place of the name of a data set: the user's own files, and the options that each takes.
 CSV, WINDOWS, IMAGES = "csv", "windows", "images"

@@ -16,7 +16,8 @@ from jaxfl.cli.start import directory, plugins, setting, settle
 from jaxfl.core.errors import check
 from jaxfl.core.text import visible
 from jaxfl.experiment.config import Config, parse_hyper, parse_value
-from jaxfl.experiment.config.hints import check_fields, option
+from jaxfl.experiment.config.composite import option
+from jaxfl.experiment.config.hints import check_fields
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.read_records import read_plan, read_search
 from jaxfl.experiment.store.records import Trial
@@ -80,9 +81,8 @@ def resume_search(command: Resume, console: Console) -> None:
 
 def check_as_it_began(command: Resume) -> None:
     """Raises an `InputError` if an option would change a search that goes on."""
-    together = ("coordinator", "processes", "process", "cluster", "join_timeout")
-    fixed = ("rounds", "devices", "track", *together)
-    names = [option(name) for name in fixed if getattr(command, name) not in (None, False)]
+    fixed = ("rounds", "devices", "track", "join")
+    names = [option(name) for name in fixed if getattr(command, name) is not None]
     check(
         not names,
         f"a search goes on as it began, in one process: leave out {' and '.join(names)}",

@@ -10,15 +10,17 @@ from typing import Any
 from rich.console import Console
 
 from jaxfl.cli import supervisor
-from jaxfl.cli.options import Resume, SettingOptions
+from jaxfl.cli.options import ProcessOptions, Resume, SettingOptions
 from jaxfl.core.errors import check
 from jaxfl.experiment.config.hints import check_fields
 from jaxfl.experiment.store import files
 from jaxfl.experiment.trackers import check_library
 from jaxfl.simulation import processes
 
-# Seconds that a process waits for the others that run with it.
+# Seconds that a process waits for the others that run with it, and how they are started.
 JOIN_TIMEOUT = 300.0
+JOIN = "HOST:PORT:processes=NUMBER,process=NUMBER"
+CLUSTER = "cluster"
 SETTING = [field.name for field in dataclasses.fields(SettingOptions)]
 
 
@@ -26,47 +28,38 @@ def settle(command: SettingOptions | Resume, devices: int | str, console: Consol
     """What has to be settled before JAX starts: processes, devices, and its cache."""
     check_library(getattr(command, "track", None))
     processes.prepare_host(None if isinstance(devices, str) else devices)
-    process_options = [
-        getattr(command, name, None) for name in ("coordinator", "processes", "process")
-    ]
-    cluster = getattr(command, "cluster", False)
-    seconds = getattr(command, "join_timeout", None)
-    several = cluster or any(value is not None for value in process_options)
-    if seconds is not None:
-        check_fields(command, "join_timeout")
-        check(
-            several,
-            "--join-timeout is for several processes: give --coordinator, --processes and "
-            "--process, or --cluster, too",
-        )
-    timeout = JOIN_TIMEOUT if seconds is None else float(seconds)
-    if cluster:
-        check(
-            process_options == [None] * 3,
-            "--cluster takes --coordinator, --processes and --process from the cluster: give it "
-            "alone, or leave it out",
-        )
-        _join(timeout)
-    elif several:
-        check(
-            None not in process_options,
-            "several processes need --coordinator, --processes and --process: give all three, or "
-            "--cluster alone",
-        )
-        _join(timeout, *process_options)
+    if isinstance(command, ProcessOptions):
+        join(command)
     processes.check_backend()
     console.quiet = not processes.is_main_process()
     processes.keep_programs()
 
 
-def _join(timeout: float, *options: Any) -> None:
+def join(command: ProcessOptions) -> None:
     """Joins the processes; JAX would end this one by `abort` where they do not find each other."""
+    check_fields(command, "processes", "process", "join_timeout")
+    given = (command.processes, command.process)
+    if command.join is None:
+        check(
+            given == (None, None) and command.join_timeout is None,
+            f"--join has no value: expected {JOIN}, or cluster",
+        )
+        return
+    if command.join == CLUSTER:
+        check(
+            given == (None, None),
+            "--join cluster takes the processes from the cluster: leave out processes= and "
+            "process=",
+        )
+    else:
+        check(None not in given, f"--join is {command.join}: expected {JOIN}, or cluster")
+    coordinator = None if command.join == CLUSTER else command.join
+    timeout = float(command.join_timeout or JOIN_TIMEOUT)
     supervisor.tell_join(
         f"the processes did not find each other within {timeout:g} s: start each with the same "
-        "--coordinator HOST:PORT of process 0 and --processes, and its own --process from 0, or "
-        "give a longer --join-timeout"
+        f"--join {JOIN} but for the number of its process, from 0, or give a longer timeout="
     )
-    processes.join_processes(*options, timeout=timeout)
+    processes.join_processes(coordinator, *given, timeout=timeout)
     supervisor.tell_join("")
 
 

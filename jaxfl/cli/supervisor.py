@@ -20,8 +20,8 @@ from typing import Any
 from jaxfl.core.text import visible
 from jaxfl.experiment.session.interrupt import NUMBERS
 
-# Options of which each says that several processes run together.
-OPTIONS = ("--coordinator", "--processes", "--process", "--cluster")
+# The option that says that several processes run together.
+JOIN = "--join"
 # What stands in an error of JAX, or in its log, where another process is lost.
 SIGNS = ("Gloo", "NCCL", "distributed service", "heartbeat", "oordination service")
 # Lines of the log that are kept for the end.
@@ -38,10 +38,10 @@ def is_one_of_several(arguments: Sequence[str]) -> bool:
     """Whether a command line is one of several processes that run together.
 
     Example:
-      >>> is_one_of_several(["run", "fedavg", "--cluster"])
+      >>> is_one_of_several(["run", "fedavg", "--join", "cluster"])
       True
     """
-    return any(word.split("=")[0] in OPTIONS for word in arguments)
+    return any(word.split("=")[0] == JOIN for word in arguments)
 
 
 def divide() -> None:

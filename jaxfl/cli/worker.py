@@ -96,5 +96,4 @@ def check_workers(command: Resume) -> None:
 
 def check_one_process(command: Resume | Compare) -> None:
     """Raises an `InputError` if workers are to be several processes each."""
-    several = command.cluster or command.coordinator is not None or command.processes is not None
-    check(not several, "a worker is one process: leave out the options of several processes")
+    check(command.join is None, "a worker is one process: leave out --join")

@@ -82,7 +82,7 @@ def describe_each_client(
     parts: Parts,
     *,
     val: float = 0.2,
-    own: float = 0.2,
+    test_fraction: float = 0.2,
     split: Split | None = None,
     fold: tuple[int, int] | None = None,
 ) -> dict[str, list]:
@@ -96,8 +96,8 @@ def describe_each_client(
       source: the data set.
       parts: rows of its training set for each client.
       val: as in `federate`.
-      own: as in `federate`; 0 where clients are not tested on their own examples, so that there
-        are no columns of the test.
+      test_fraction: as in `federate`; 0 where clients are not tested on their own examples, so that
+        there are no columns of the test.
       split: as in `federate`.
       fold: as in `federate`.
 
@@ -109,9 +109,9 @@ def describe_each_client(
       (['0', '1'], [87, 87], [44, 0])
     """
     names = client_names(source, parts) or tuple(map(str, range(len(parts))))
-    splits = split_rows(source, parts, val=val, own=own, split=split, fold=fold)
+    splits = split_rows(source, parts, val=val, test_fraction=test_fraction, split=split, fold=fold)
     thirds = {part: list(rows) for part, rows in zip(PARTS, splits, strict=True)}
-    if not own and fold is None:
+    if not test_fraction and fold is None:
         del thirds["test"]
     columns: dict[str, list] = {"client": list(names)}
     columns |= {part: [len(rows) for rows in third] for part, third in thirds.items()}

@@ -34,7 +34,7 @@ def federate(
     parts: Parts | np.ndarray,
     *,
     val: float = 0.2,
-    own: float = 0.2,
+    test_fraction: float = 0.2,
     test: TestProtocol = "reweighted",
     feedback: Feedback = "val",
     concept: Concept | None = None,
@@ -50,7 +50,7 @@ def federate(
       parts: rows of its training set for each client, shuffled, as the partitions return them; or
         a matrix with the rows of a client in each row.
       val: fraction of each client's examples for validation, rounded down.
-      own: fraction of each client's examples for testing if `test` is "own", rounded down.
+      test_fraction: that for testing if `test` is "own", rounded down.
       test: what a client is tested on. "reweighted": the whole test set, where an example's weight
         is the frequency of its label in the client's own data (pFedGraph's protocol); "global": the
         whole test set; "own": the last of its own examples.
@@ -66,8 +66,8 @@ def federate(
         `split.stratify`. As `source.split` says if None, which is "stratified" for labels of owners
         with names.
       fold: (k, K), a split of cross-validation, if `test` is "own": each client is tested on the
-        k-th of K parts of its examples, from 0, in place of its last `own`, so that each example
-        is tested once over the K folds. Validation takes `val` of the others. None: one split.
+        k-th of K parts of its examples, from 0, in place of the last ones, so that each example is
+        tested once over the K folds. Validation takes `val` of the others. None: one split.
 
     Returns:
       Arrays with the client axis first. Weights of the examples (`Source.weights`) are those of
@@ -89,14 +89,14 @@ def federate(
       >>> federation.train.x.shape, federation.val.x.shape, federation.test.x.shape
       ((10, 116, 8, 8, 1), (10, 28, 8, 8, 1), (360, 8, 8, 1))
     """
-    own = own if test == "own" and fold is None else 0.0
+    test_fraction = test_fraction if test == "own" and fold is None else 0.0
     check(
         fold is None or test == "own",
         f"folds test clients on parts of their own examples, and test is {test}: choose test own",
     )
     check(
-        val >= 0 and own >= 0 and val + own < 1,
-        f"validation takes {val} and the test {own} of each client's examples: "
+        val >= 0 and test_fraction >= 0 and val + test_fraction < 1,
+        f"validation takes {val} and the test {test_fraction} of each client's examples: "
         "expected fractions that leave some to train",
     )
     check(
@@ -125,9 +125,9 @@ def federate(
         f"client {', '.join(map(str, empty[:3]))} holds no example: "
         "use fewer clients or another partition",
     )
-    splits = split_rows(source, parts, val=val, own=own, split=split, fold=fold)
+    splits = split_rows(source, parts, val=val, test_fraction=test_fraction, split=split, fold=fold)
     # By the labels of the data before a concept changes them.
-    warn_improbable(source, splits if own or fold else splits._replace(test=[]))
+    warn_improbable(source, splits if test_fraction or fold else splits._replace(test=[]))
     # In the same order in all folds, for which a concept draws the same numbers.
     parts = in_split_order(source, parts, split)
     training = source if concept is None else shift_training_set(source, parts, concept)

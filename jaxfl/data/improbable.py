@@ -178,7 +178,7 @@ def _poor_splits(source: Source, splits: Splits) -> list[str]:
     if poor:
         found.append(
             f"the test part of {_some('client', poor, names)} has examples of one label alone, "
-            "though the client holds others: give a larger part to the test (own=0.4, --own 0.4), "
+            "though the client holds others: give a larger part to the test (test_fraction=0.4), "
             "or another seed"
         )
     return found
@@ -204,7 +204,7 @@ def left_out(counts: np.ndarray, smallest: int, names: Sequence[str] = ()) -> st
     return (
         f"{small.sum():,} of {len(counts):,} owners{which} have fewer than {smallest} examples "
         f"and are left out, with {counts[small].sum():,} of {counts.sum():,} examples: smallest=1 "
-        "(--smallest 1) keeps them"
+        "(--partition natural:least=1) keeps them"
     )
 
 

@@ -204,13 +204,13 @@ def natural(
     check(
         len(ids) > 0,
         f"no owner has {smallest} examples or more: give a lower number (smallest=1, "
-        "--smallest 1), or choose another partition than natural",
+        "--partition natural:least=1), or choose another partition than natural",
     )
     clients = len(ids) if clients is None else clients
     check(
         1 <= clients <= len(ids),
         f"{clients} clients of a natural partition: expected 1 to {len(ids)}, "
-        f"the number of owners with {smallest} examples or more (smallest=1, --smallest 1, keeps "
+        f"the number of owners with {smallest} examples or more (smallest=1 keeps "
         "all owners)",
     )
     largest = np.sort(ids[np.argsort(-counts, kind="stable")[:clients]])

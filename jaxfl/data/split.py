@@ -17,7 +17,7 @@ def split_rows(
     parts: Parts,
     *,
     val: float,
-    own: float,
+    test_fraction: float,
     split: Split | None = None,
     fold: tuple[int, int] | None = None,
 ) -> Splits:
@@ -27,7 +27,7 @@ def split_rows(
       source: the data set.
       parts: rows of its training set for each client, shuffled.
       val: as in `federate.federate`.
-      own: likewise.
+      test_fraction: likewise.
       split: likewise.
       fold: likewise.
 
@@ -37,12 +37,12 @@ def split_rows(
     Example:
       >>> source = jaxfl.data.load("digits")
       >>> rows = [np.arange(100)]
-      >>> splits = split_rows(source, rows, val=0.25, own=0.0, fold=(4, 5))
+      >>> splits = split_rows(source, rows, val=0.25, test_fraction=0.0, fold=(4, 5))
       >>> [len(each[0]) for each in splits], splits.test[0][:3].tolist()
       ([60, 20, 20], [80, 81, 82])
     """
     if fold is None:
-        return Splits(*cut(in_split_order(source, parts, split), val, own))
+        return Splits(*cut(in_split_order(source, parts, split), val, test_fraction))
     place, count = fold
     check(
         count >= 2 and 0 <= place < count,
@@ -53,7 +53,7 @@ def split_rows(
     check(
         not small,
         f"client {', '.join(map(str, small[:3]))} holds fewer examples than the {count} folds: "
-        "take fewer folds, or leave small owners out (--smallest)",
+        "take fewer folds, or leave small owners out (--partition natural:least=NUMBER)",
     )
     stratified = (split or source.split) == "stratified"
     folds = [fold_numbers(len(x), count, source.y_train[x] if stratified else None) for x in parts]
@@ -135,22 +135,22 @@ def in_split_order(source: Source, parts: Parts, split: Split | None = None) -> 
 
 
 def cut(
-    parts: Sequence[np.ndarray], val: float, own: float
+    parts: Sequence[np.ndarray], val: float, test_fraction: float
 ) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
     """The rows of each client for training, validation and test.
 
     Args:
       parts: rows of each client, in the order in which they are divided.
       val: fraction for validation, rounded down: the rows behind those for training.
-      own: fraction for the test, rounded down: the last rows.
+      test_fraction: fraction for the test, rounded down: the last rows.
 
     Example:
-      >>> train, val, test = cut([np.arange(10)], val=0.2, own=0.2)
+      >>> train, val, test = cut([np.arange(10)], val=0.2, test_fraction=0.2)
       >>> train[0].tolist(), val[0].tolist(), test[0].tolist()
       ([0, 1, 2, 3, 4, 5], [6, 7], [8, 9])
     """
     cuts = [int(len(rows) * val) for rows in parts]
-    ends = [len(rows) - int(len(rows) * own) for rows in parts]
+    ends = [len(rows) - int(len(rows) * test_fraction) for rows in parts]
     trains = [rows[: end - cut] for rows, cut, end in zip(parts, cuts, ends, strict=True)]
     vals = [rows[end - cut : end] for rows, cut, end in zip(parts, cuts, ends, strict=True)]
     tests = [rows[end:] for rows, end in zip(parts, ends, strict=True)]

@@ -66,7 +66,7 @@ def join_processes(
     )
     check(
         0 <= process < processes,
-        f"process {process} of {processes} processes: expected 0 or more and less than --processes",
+        f"process {process} of {processes} processes: expected 0 or more and less than that",
     )
     try:
         jax.distributed.initialize(

@@ -23,8 +23,9 @@ from jaxfl.cli import main
 from jaxfl.cli.commands import COMMANDS
 from jaxfl.core.options import takes_numbers
 from jaxfl.experiment.config import Setting
+from jaxfl.experiment.config.composite import FIELDS, KEEP, divided, option, typed
 from jaxfl.experiment.config.fields import SEED
-from jaxfl.experiment.config.hints import marked, notes_of, option
+from jaxfl.experiment.config.hints import marked, notes_of
 from jaxfl.experiment.config.notes import PATH
 
 HUGE = "1" + 30 * "0"
@@ -213,7 +214,10 @@ SWEEP = ["sweep", "pfedgraph", "--over"]
 
 NAMES = [
     (["run", "fedavgg"], "unknown algorithm 'fedavgg': did you mean fedavg"),
-    (["run", "fedavg", "--dirichlet", "0.3"], "did you mean --partition dirichlet --beta?"),
+    (
+        ["run", "fedavg", "--dirichlet", "0.3"],
+        "did you mean --partition dirichlet:beta=VALUE?",
+    ),
     (["run", "fedavg", "--epochs", "3"], "did you mean --local-epochs?"),
     (["report", "x", "--learning-rate", "3"], "see jaxfl report --help"),
     (["run", "fedavg", "--lam", "3"], "it is a hyper-parameter, did you mean --hyper lam=VALUE?"),
@@ -289,7 +293,7 @@ COMMAND_LINES = [
     ([*RUN, "--overwrite", "yes"], "unexpected yes: --overwrite takes no value"),
     ([*RUN, "--", "3"], "unexpected 3: see jaxfl run --help"),
     ([*RUN, "--seeds", "0", "1", "2"], "unexpected 1, 2: --seeds takes one value"),
-    ([*RUN, "--beta=.1", ".5"], "unexpected .5: --beta takes one value"),
+    ([*RUN, "--lr=.1", ".5"], "unexpected .5: --lr takes one value"),
     (
         [*RUN, "--rounds", "many"],
         "--rounds is many: expected a whole number from 1 to 1,000,000\n",
@@ -300,7 +304,10 @@ COMMAND_LINES = [
     ([*RUN, "--lr", "fast"], "--lr is fast: expected a non-negative number"),
     ([*RUN, "--lr=fast"], "--lr is fast: expected a non-negative number"),
     ([*RUN, "--local_steps", "x"], "--local-steps is x: expected a whole number"),
-    ([*RUN, "--malicious", "a", "1"], "--malicious is a 1: expected a list, each a non-negative"),
+    (
+        [*RUN, "--attack", ":clients=a+1"],
+        "clients of --attack is ('a', 1): expected a list, each a non-negative",
+    ),
     ([*RUN, "--test", "none"], "--test is none: expected one of reweighted, own, global"),
     ([*RUN, "--chunk", "some"], "from 1 to 1,000,000 or one of auto, all"),
     (["report", "x", "--format", "jpg"], "--format is jpg: expected a list, each one of md, "),
@@ -311,121 +318,97 @@ COMMAND_LINES = [
         "Missing value for argument '--plugin': expected --plugin PATH",
     ),
     ([*RUN, "--out"], "Missing value for argument '--out'"),
-    ([*RUN, "--processes", "2"], "--coordinator, --processes and --process"),
-    ([*RUN, "--cluster", "--process", "0"], "from the cluster: give it alone, or leave it out"),
-    ([*RUN, "--join-timeout", "9"], "--join-timeout is for several processes"),
-    ([*RUN, "--cluster", "--join-timeout", "0"], "--join-timeout"),
-    ([*RUN, "--cluster"], "no cluster says which processes run together"),
-    ([*RUN, "--coordinator", "x", "--processes", "2", "--process", "0"], "expected HOST:PORT"),
-    ([*RUN, "--coordinator", "x:y", "--processes", "2", "--process", "0"], "expected HOST:PORT"),
-    (
-        [*RUN, "--coordinator", "x:1", "--processes", "2", "--process", "2"],
-        "process 2 of 2 processes: expected",
-    ),
-    (
-        [*RUN, "--coordinator", "x:1", "--processes", "0", "--process", "0"],
-        "process 0 of 0 processes: expected",
-    ),
+    ([*RUN, "--join", "x:1"], "--join is x:1: expected HOST:PORT:processes=NUMBER,process=NUMBER"),
+    ([*RUN, "--join", ":processes=2"], "--join has no value: expected HOST:PORT"),
+    ([*RUN, "--join", "cluster:process=0"], "--join cluster takes the processes from the cluster"),
+    ([*RUN, "--join", "cluster:timeout=0"], "timeout of --join is 0: expected"),
+    ([*RUN, "--join", "cluster"], "no cluster says which processes run together"),
+    ([*RUN, "--join", "x:processes=2,process=0"], "expected HOST:PORT"),
+    ([*RUN, "--join", "x:y:processes=2,process=0"], "expected HOST:PORT"),
+    ([*RUN, "--join", "x:1:processes=2,process=2"], "process 2 of 2 processes: expected"),
+    ([*RUN, "--join", "x:1:processes=0,process=0"], "processes of --join is 0: expected"),
+    ([*RUN, "--attack", "gauss:ratio"], "unknown attack 'gauss:ratio'"),
+    ([*RUN, "--attack", "gauss:rate=.1"], "unknown key of --attack 'rate': did you mean ratio"),
+    ([*RUN, "--attack", "gauss:ratio=.1,ratio=.2"], "ratio of --attack is given twice"),
+    ([*RUN, "--keep", "model=none"], "unknown key of --keep 'model': did you mean models"),
+    ([*RUN, "--keep", "none"], "--keep 'none': expected KEY=VALUE, KEY one of models, weights, "),
+    ([*RUN, "--attack-ratio", ".1"], "did you mean --attack VALUE:ratio=VALUE?"),
+    ([*RUN, "--keep-models", "none"], "did you mean --keep models=VALUE?"),
 ]
 
-COUNTS = [
-    "keep",
-    "checkpoint-every",
-    "keep-models-every",
-    "stop-after",
-    "folds",
-    "rounds",
-    "eval-every",
-    "seeds",
-    "clients",
-    "max-examples",
-    "classes-per-client",
-    "batch-size",
-]
-COUNTS += ["local-steps", "local-epochs", "chunk", "devices", "decay-every"]
-COUNTS += ["concept-groups", "top-edges"]
-SEEDS = [name.replace("_", "-") for name, notes in notes_of(Setting).items() if SEED in notes]
-FRACTIONS = ["val", "own", "momentum", "attack-ratio", "unseen", "least-work", "drop"]
+
+def words_of(name, value):
+    """The words for a field, which may be typed behind another option."""
+    return [*next(iter(typed({name: value}).items()))]
+
+
+COUNTS = ["keep_checkpoints", "checkpoint_every", "keep_models", "stop_after", "folds", "rounds"]
+COUNTS += ["eval_every", "seeds", "clients", "max_examples", "classes_per_client", "batch_size"]
+COUNTS += ["local_steps", "local_epochs", "chunk", "devices", "decay_every", "smallest"]
+COUNTS += ["concept_groups", "top_edges"]
+SEEDS = [name for name, notes in notes_of(Setting).items() if SEED in notes]
+FRACTIONS = ["val", "test_fraction", "momentum", "attack_ratio", "unseen", "least_work", "drop"]
 NUMBERS = [
     *[
-        ([*RUN, f"--{name}", value], f"--{name} is {value}: expected a whole number from 1 to")
+        ([*RUN, *words_of(name, v)], f"{option(name)} is {v}: expected a whole number from 1 to")
         for name in COUNTS
-        for value in ["0", "-1"]
+        for v in ["0", HUGE]
     ],
     *[
-        ([*RUN, f"--{name}", HUGE], f"--{name} is {HUGE}: expected a whole number from 1 to")
-        for name in COUNTS
-    ],
-    *[
-        ([*RUN, f"--{name}", v], f"--{name} is")
+        ([*RUN, *words_of(name, v)], f"{option(name)} is")
         for name in FRACTIONS
-        for v in ["nan", "inf", "-1", "1", "1e400"]
+        for v in ["nan", "-1", "1"]
     ],
     *[
-        ([*RUN, f"--{name}", v], f"--{name} is")
-        for name in ("lr", "weight-decay")
+        ([*RUN, *words_of(name, v)], f"{option(name)} is")
+        for name in ("lr", "weight_decay")
         for v in ["nan", "inf", "-1", "1e400"]
     ],
     *[
-        ([*RUN, "--beta", v], "expected a positive number")
-        for v in ["nan", "inf", "-1", "0", "1e400"]
+        ([*RUN, "--partition", f"dirichlet:beta={v}"], "expected a positive number")
+        for v in ["nan", "0"]
     ],
     *[
-        ([*RUN, f"--{name}", v], f"--{name} is {float(v)}: expected a fraction in (0, 1]")
-        for name in ("participation", "decay")
-        for v in ["nan", "inf", "-1", "0", "1.01", "1e400"]
+        ([*RUN, *words_of(name, v)], "expected a fraction in (0, 1]")
+        for name in ("participation", "decay", "top_k")
+        for v in ["nan", "0", "1.01"]
     ],
-    *[([*RUN, "--side", value], "expected a whole number from 1 to") for value in ("0", "-1")],
+    ([*RUN, "--model", "mlp:side=0"], "expected a whole number from 1 to"),
+    ([*RUN, "--lora", "0", "--weights", "w.npz"], "expected a whole number from 1 to"),
     *[
-        ([*RUN, "--lora", value, "--weights", "w.npz"], "expected a whole number from 1 to")
-        for value in ("-1", "0", HUGE)
+        ([*RUN, "--keep", f"weights={v}"], "expected a whole number from 1 to 1,000,000 or one of")
+        for v in ("0", "none")
     ],
+    ([*RUN, "--partition", "nodes:nodes=2"], "expected a whole number from 3 to 5"),
     *[
-        ([*RUN, "--smallest", value], "expected a whole number from 1 to")
-        for value in ("-1", "0", HUGE)
-    ],
-    *[
-        ([*RUN, "--keep-weights", value], "expected a whole number from 1 to 1,000,000 or one of")
-        for value in ("-1", "0", "none", HUGE)
-    ],
-    *[
-        ([*RUN, "--topology", value], "expected a whole number from 3 to 5")
-        for value in ("-1", "0", "2", HUGE)
-    ],
-    *[
-        ([*RUN, f"--{name}", "-1"], f"--{name} is -1: expected a whole number of at least 0")
+        (
+            [*RUN, *words_of(name, v)],
+            f"{option(name)} is {v}: expected a whole number of at least 0",
+        )
         for name in SEEDS
-    ],
-    ([*RUN, "--attack-seed", HUGE], "expected a whole number of at least 0 and below 2^31"),
-    *[
-        ([*RUN, f"--{name}", v], f"--{name} is")
-        for name in ("clip", "example-clip", "attack-scale")
-        for v in ["nan", "inf", "-1", "0"]
+        for v in ["-1", HUGE]
     ],
     *[
-        ([*RUN, f"--{name}", v], f"--{name} is")
-        for name in ("noise", "example-noise", "feature-noise")
+        ([*RUN, *words_of(name, v)], f"{option(name)} is")
+        for name in ("clip", "example_clip", "attack_scale")
+        for v in ["nan", "inf", "0"]
+    ],
+    *[
+        ([*RUN, *words_of(name, v)], f"{option(name)} is")
+        for name in ("noise", "example_noise", "feature_noise")
         for v in ["nan", "inf", "-1"]
     ],
-    *[
-        ([*RUN, f"--{name}", v], f"--{name} is")
-        for name in ("delta", "top-k")
-        for v in ["nan", "inf", "-1", "0", "1.1"]
-    ],
+    *[([*RUN, "--clip", f"1:noise=1,delta={v}"], "delta of --clip is") for v in ["nan", "0", "1"]],
     *[
         ([*RUN, "--stragglers", v], f"--stragglers is {float(v)}: expected a fraction in [0, 1]")
-        for v in ["nan", "inf", "-1", "1.1"]
+        for v in ["nan", "-1", "1.1"]
     ],
     *[
         ([*RUN, "--speeds", v], f"--speeds is {float(v)}: expected a number in [0, 10]")
-        for v in ["nan", "inf", "-1", "11"]
+        for v in ["nan", "-1", "11"]
     ],
-    *[
-        ([*RUN, "--target", v], f"--target is {float(v)}: expected")
-        for v in ["nan", "-1", "0", "2"]
-    ],
+    *[([*RUN, "--target", v], f"--target is {float(v)}: expected") for v in ["nan", "0", "2"]],
     ([*RUN, "--seed", "3000000000"], "--seed is 3000000000: expected a whole number of at least 0"),
-    ([*RUN, "--seed", HUGE], "expected a whole number of at least 0 and below 2^31"),
     (
         [*RUN, "--seed", "2147483647", "--seeds", "2"],
         "--seed is 2147483647: expected 2 numbers below 2^31 from there",
@@ -437,18 +420,18 @@ NUMBERS = [
 FITS = [
     ([*RUN, "--local-steps", "1", "--local-epochs", "1"], "both --local-steps and --local-epochs"),
     (
-        [*RUN, "--test", "own", "--val", "0.5", "--own", "0.5"],
+        [*RUN, "--test", "own", "--val", "0.5", "--test-fraction", "0.5"],
         "expected fractions that leave some to train",
     ),
     (
-        [*RUN, "--attack", "shuffle", "--attack-ratio", "0.01"],
-        "--attack-ratio is 0.01, which of ",
+        [*RUN, "--attack", "shuffle:ratio=0.01"],
+        "ratio of --attack is 0.01, which of ",
     ),
     (
-        [*RUN, "--attack", "shuffle", "--attack-ratio", "0.99"],
+        [*RUN, "--attack", "shuffle:ratio=0.99"],
         "expected a fraction that leaves benign clients",
     ),
-    ([*RUN, "--classes-per-client", "3"], "3 classes a client do not divide 10 classes"),
+    ([*RUN, "--partition", ":classes=3"], "3 classes a client do not divide 10 classes"),
     ([*RUN, "--clients", "7"], "2 classes a client do not divide 10 classes among 7 clients"),
     ([*RUN, "--partition", "shards", "--clients", "1000"], "1000 clients with 2 shards each"),
     (
@@ -491,10 +474,11 @@ FITS = [
     ([*RUN, "--dataset", "one_class", *DATA], "2 classes a client do not divide 1 classes"),
     (
         [*RUN, "--dataset", "few_each", *DATA],
-        "no owner has 10 examples or more: give a lower number (smallest=1, --smallest 1)",
+        "no owner has 10 examples or more: give a lower number (smallest=1, "
+        "--partition natural:least=1)",
     ),
-    (["describe", "--classes-per-client", "3"], "3 classes a client do not divide 10 classes"),
-    ([*RUN, "--concept", "rotation", "--concept-groups", "3"], "expected 2 or 4"),
+    (["describe", "--partition", ":classes=3"], "3 classes a client do not divide 10 classes"),
+    ([*RUN, "--concept", "rotation:groups=3"], "expected 2 or 4"),
     (
         ["describe", "--dataset", "good", *DATA, *IID, "--concept", "rotation"],
         "concept rotation takes images",
@@ -510,12 +494,12 @@ FITS = [
         [*RUN, "--dataset", "few_each", *DATA, "--partition", "owner_groups", "--merge-test"],
         "cannot be merged with them: leave out --merge-test",
     ),
-    ([*RUN, "--noise", "1"], "--noise is given without --clip, its unit: give both"),
+    ([*RUN, "--clip", ":noise=1"], "noise of --clip is given without --clip, its unit: give both"),
     (
-        [*RUN, "--store", "x", "--no-keep-models", "--seeds", "2"],
+        [*RUN, "--store", "x", "--keep", "models=none", "--seeds", "2"],
         "--store is given without --seeds 1, as it runs one seed after the other: give both",
     ),
-    ([*RUN, "--store", "x"], "--store is given without --no-keep-models, as models.npz would"),
+    ([*RUN, "--store", "x"], "--store is given without --keep models=none, as models.npz would"),
     ([*RUN, "--clip", "1", "--example-clip", "1"], "both --clip and --example-clip are given"),
     (
         [*RUN, "--dataset", "numbers", *DATA, *IID, "--attack", "label_flip"],
@@ -528,20 +512,26 @@ FITS = [
 
 ATTACKED = [*RUN, *IID, "--attack", "gauss", "--clients", "3"]
 CLIENTS = [
-    ([*ATTACKED, "--malicious", "0", "3"], "--malicious is 0 3: expected ids of the 3 clients"),
-    ([*ATTACKED, "--malicious", "0", "-1"], "expected a list, each a non-negative whole number"),
-    ([*ATTACKED, "--malicious", "0", "1", "0"], "names a client twice (0 1 0): name each id once"),
-    ([*ATTACKED, "--malicious", "0", "1", "2"], "names all 3 clients: leave at least one benign"),
-    ([*ATTACKED, "--malicious"], "--malicious names nobody: give ids of clients"),
-    ([*ATTACKED, "--malicious", "a"], "--malicious is a: expected a list"),
-    ([*ATTACKED, "--malicious", "0", "--malicious", "1"], "--malicious is given twice"),
     (
-        [*ATTACKED, "--malicious", "0", "--attack-ratio", "0.4"],
-        "both --malicious and --attack-ratio are given",
+        [*ATTACKED, "--attack", ":clients=0+3"],
+        "clients of --attack are 0 3: expected ids of the 3 clients",
+    ),
+    ([*ATTACKED, "--attack", ":clients=0+-1"], "expected a list, each a non-negative whole number"),
+    ([*ATTACKED, "--attack", ":clients=0+1+0"], "name a client twice (0 1 0): name each id once"),
+    ([*ATTACKED, "--attack", ":clients=0+1+2"], "are all 3 clients: leave at least one benign"),
+    ([*ATTACKED, "--attack", ":clients="], "--attack 'clients=': expected KEY=VALUE"),
+    ([*ATTACKED, "--attack", ":clients=a"], "clients of --attack is ('a',): expected a list"),
+    (
+        [*ATTACKED, "--attack", ":clients=0", "--attack", ":clients=1"],
+        "clients of --attack is given twice",
     ),
     (
-        [*ATTACKED, "--attack-seed=0", "--malicious", "0"],
-        "both --malicious and --attack-seed are given",
+        [*ATTACKED, "--attack", ":clients=0,ratio=0.4"],
+        "both clients of --attack and ratio of --attack are given",
+    ),
+    (
+        [*ATTACKED, "--attack", ":clients=0,seed=0"],
+        "both clients of --attack and seed of --attack are given",
     ),
     ([*ATTACKED, "--unseen", "0.7"], "leaves at least one of the 2 benign clients for the rounds"),
     ([*ATTACKED, "--unseen", "0.3", "--score-after", "trained"], "those of --unseen are in none"),
@@ -549,35 +539,59 @@ CLIENTS = [
 ]
 
 IDLE = [
-    ([*RUN, "--beta", "0.1"], "--beta is 0.1, and has no effect without --partition dirichlet or "),
     (
-        [*RUN, *IID, "--classes-per-client", "3"],
+        [*RUN, "--partition", ":beta=0.1"],
+        "beta of --partition is 0.1, and has no effect without --partition dirichlet or ",
+    ),
+    (
+        [*RUN, *IID, "--partition", ":classes=3"],
         "without --partition pathological or unbalanced_pathological or labels or shards",
     ),
-    ([*RUN, "--concept-groups", "2"], "without --concept rotation or swapped_labels: "),
-    ([*RUN, "--feature-noise", "0.2"], "without --concept feature_noise: leave it out"),
-    ([*RUN, "--concept", "rotation", "--feature-noise", "1"], "without --concept feature_noise"),
-    ([*RUN, "--topology", "3"], "without --partition nodes: leave it out, or give both"),
-    ([*RUN, "--partition", "iid", "--smallest", "3"], "without --partition"),
-    ([*RUN, "--own", "0.5"], "--own is 0.5, and has no effect without --test own"),
-    ([*RUN, "--attack-ratio", "0.2"], "--attack-ratio is 0.2, and has no effect without --attack"),
-    ([*RUN, "--attack-seed", "1"], "--attack-seed is 1, and has no effect without --attack"),
-    ([*RUN, "--malicious", "1", "2"], "--malicious is 1 2, and has no effect without --attack"),
-    ([*RUN, "--optimizer", "adam", "--momentum", "0.5"], "no effect without --optimizer sgd"),
-    ([*RUN, "--decay", "0.5"], "has no effect without --schedule exponential or step"),
-    ([*RUN, "--schedule", "cosine", "--decay", "0.5"], "without --schedule exponential or step"),
-    ([*RUN, "--schedule", "exponential", "--decay-every", "5"], "without --schedule step"),
+    ([*RUN, "--concept", ":groups=2"], "without --concept rotation or swapped_labels: "),
+    ([*RUN, "--concept", ":noise=0.2"], "without --concept feature_noise: leave it out"),
+    ([*RUN, "--concept", "rotation:noise=1"], "without --concept feature_noise"),
+    ([*RUN, "--partition", ":nodes=3"], "without --partition nodes: leave it out, or give both"),
+    ([*RUN, "--partition", "iid:least=3"], "without --partition"),
     (
-        [*RUN, "--attack", "gauss", "--attack-scale", "2"],
-        "--attack-scale is 2.0, and has no effect without --attack little or replacement",
+        [*RUN, "--test-fraction", "0.5"],
+        "--test-fraction is 0.5, and has no effect without --test own",
     ),
-    ([*RUN, "--delta", "1e-3"], "has no effect without --noise or --example-noise"),
-    ([*RUN, "--clip", "1", "--delta", "1e-3"], "has no effect without --noise or --example-noise"),
-    ([*RUN, "--top-k", "0.5"], "--top-k is 0.5, and has no effect without --compress topk"),
-    ([*RUN, "--compress", "int8", "--top-k", "0.5"], "has no effect without --compress topk"),
-    (["compare", "--beta", "0.1"], "has no effect without --partition dirichlet"),
-    (["describe", "--beta", "0.1"], "has no effect without --partition dirichlet"),
-    ([*SWEEP, "beta=0.1,0.2"], "--beta is 0.1, and has no effect without --partition dirichlet"),
+    (
+        [*RUN, "--attack", ":ratio=0.2"],
+        "ratio of --attack is 0.2, and has no effect without --attack",
+    ),
+    ([*RUN, "--attack", ":seed=1"], "seed of --attack is 1, and has no effect without --attack"),
+    (
+        [*RUN, "--attack", ":clients=1+2"],
+        "clients of --attack is 1 2, and has no effect without --attack",
+    ),
+    ([*RUN, "--optimizer", "adam:momentum=0.5"], "no effect without --optimizer sgd"),
+    ([*RUN, "--schedule", ":decay=0.5"], "has no effect without --schedule exponential or step"),
+    ([*RUN, "--schedule", "cosine:decay=0.5"], "without --schedule exponential or step"),
+    ([*RUN, "--schedule", "exponential:every=5"], "without --schedule step"),
+    (
+        [*RUN, "--attack", "gauss:scale=2"],
+        "scale of --attack is 2.0, and has no effect without --attack little or replacement",
+    ),
+    (
+        [*RUN, "--clip", ":delta=1e-3"],
+        "has no effect without noise of --clip or noise of --example-clip",
+    ),
+    (
+        [*RUN, "--clip", "1:delta=1e-3"],
+        "has no effect without noise of --clip or noise of --example-clip",
+    ),
+    (
+        [*RUN, "--compress", ":fraction=0.5"],
+        "fraction of --compress is 0.5, and has no effect without --compress topk",
+    ),
+    ([*RUN, "--compress", "int8:fraction=0.5"], "has no effect without --compress topk"),
+    (["compare", "--partition", ":beta=0.1"], "has no effect without --partition dirichlet"),
+    (["describe", "--partition", ":beta=0.1"], "has no effect without --partition dirichlet"),
+    (
+        [*SWEEP, "beta=0.1,0.2"],
+        "beta of --partition is 0.1, and has no effect without --partition dirichlet",
+    ),
 ]
 
 HYPER_PARAMETERS = [
@@ -807,7 +821,7 @@ CONFIG_FILES = {
     "set_list": "dataset in set_list.json is ['digits']: expected text",
     "zero_byte": r"unknown data set 'a\x00b'",
     "zero_folder": r"the data folder a\x00\nb does not exist",
-    "malicious": "both --malicious and --attack-ratio are given: name the malicious clients, or",
+    "malicious": "both clients of --attack and ratio of --attack are given: name the malicious",
     "ids": "malicious in ids.json is ('one',): expected a list, each a non-negative whole number",
     "label_number": "label in label_number.json is 3: expected text or null",
     "label": "label is 'a\\nb': expected 1 to 100 letters that can be printed",
@@ -900,7 +914,10 @@ LONG_NAMES = [
     ([*RUN, "--data-dir", LONG], "does not exist or is not a folder"),
     ([*RUN, "--config", LONG], "as a config (File name too long)"),
     ([*RUN, "--plugin", LONG], "there is no such file"),
-    ([*RUN, "--no-keep-models", "--store", LONG], "(File name too long): free or choose a place"),
+    (
+        [*RUN, "--keep", "models=none", "--store", LONG],
+        "(File name too long): free or choose a place",
+    ),
     (["resume", LONG], "holds no run to resume"),
     (["predict", LONG, "--input", "good.npz"], "holds no finished run"),
     (["predict", "runs/good", "--input", LONG], "holds no finished run"),
@@ -994,9 +1011,16 @@ def test_the_table_tries_a_long_name_for_every_path():
     assert {option(name) for name in names} <= tried
 
 
+def fields_of(word, value):
+    """The fields that an option of the table gives."""
+    name = word.removeprefix("--").replace("-", "_")
+    pairs = [value] if name == KEEP else divided(value)[1]
+    return {FIELDS[name][pair.partition("=")[0]] for pair in pairs} or {name}
+
+
 def test_the_table_tries_every_number_and_every_command():
     numeric = {name for name, hint in typing.get_type_hints(Setting).items() if takes_numbers(hint)}
-    assert numeric <= {words[2].removeprefix("--").replace("-", "_") for words, _ in NUMBERS}
+    assert numeric <= set().union(*(fields_of(*words[2:4]) for words, _ in NUMBERS))
     assert {command.__name__.lower() for command in COMMANDS} <= {
         words[0] for words, _ in BAD if words
     }

@@ -1,7 +1,6 @@
 """The demonstration, progress without a terminal, formats of pictures, answers to Ctrl-C."""
 
 import io
-import json
 import os
 import signal
 import subprocess
@@ -61,7 +60,12 @@ def test_a_comparison_without_options_of_the_data_is_the_demonstration(words):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
-    [["--clients", "5"], ["--classes-per-client=3"], ["--classes_per_client", "3"], ["--val", "0"]],
+    [
+        ["--clients", "5"],
+        ["classes of --partition=3"],
+        ["--classes_per_client", "3"],
+        ["--val", "0"],
+    ],
 )
 def test_an_option_of_the_data_takes_the_place_of_all_data_of_the_demonstration(words):
     command = parse(["compare", *words])
@@ -141,22 +145,25 @@ def test_a_search_says_how_far_it_is():
 
 @pytest.mark.slow(seconds=12)
 @pytest.mark.pictures
-def test_pictures_have_the_formats_asked_for_and_a_new_run_replaces_them():
-    words = ["run", "pfedgraph", *SHORT, "--out", "x"]
-    assert main([*words, "--format", "pdf", "svg", "gif"]) == 0
-    pictures = {file.name for file in Path("x").iterdir() if file.suffix in {".png", ".pdf"}}
-    assert pictures == {"curves.pdf", "graph.pdf", "partition.pdf"}
-    assert Path("x/graph.svg").exists()
-    assert Path("x/graph.gif").read_bytes().startswith(b"GIF")
-    assert json.loads(Path("x/config.json").read_text())["format"] == ["pdf", "svg", "gif"]
-    assert main([*words, "--overwrite"]) == 0
-    suffixes = {file.suffix for file in Path("x").iterdir()}
-    assert suffixes == {".png", ".json", ".jsonl", ".npz"}
+def test_a_report_draws_the_pictures_of_runs_in_the_formats_asked_for(capsys):
+    words = ["--algorithms", "fedavg", "pfedgraph", *SHORT, "--out", "x"]
+    assert main(["compare", *words]) == 0
+    one = ["report", "x/pfedgraph", "--format", "pdf", "gif", "--out"]
+    assert main([*one, "y", "--no-title", "--panels"]) == 0
+    pictures = {file.name for file in Path("y").iterdir() if file.suffix == ".pdf"}
+    assert {"curves.pdf", "graph.pdf", "partition.pdf", "comparison.pdf"} <= pictures
+    assert {"graph-matrix.pdf", "graph-network.pdf", "curves-loss.pdf"} <= pictures
+    assert Path("y/graph.gif").read_bytes().startswith(b"GIF")
+    assert main([*one, "y"]) == 2
+    assert "choose another --out, or add --overwrite" in capsys.readouterr().err
+    assert main(["report", "x", "--format", "svg", "--out", "z"]) == 0
+    assert "<svg" in Path("z/graphs.svg").read_text()
+    assert sorted(path.name for path in Path("z/fedavg").iterdir()) == [
+        *("curves.svg", "graph.svg", "partition.svg"),
+    ]
 
 
 def test_an_unknown_format_is_refused(capsys):
-    assert main(["run", "local", *SHORT, "--format", "bmp"]) == 2
-    assert "unknown picture format 'bmp'" in capsys.readouterr().err
     assert main(["describe", "--out", "x.bmp"]) == 2
     assert "unknown format 'bmp': choose from csv, pdf, png, svg" in capsys.readouterr().err
 

@@ -24,7 +24,7 @@ from jaxfl.experiment.store import files
         ),
         (["resume", ".", "--worker", "--workers", "2"], "--worker is one worker and --workers"),
         (["compare", "--workers", "0"], "--workers is 0"),
-        (["compare", "--workers", "2", "--cluster"], "a worker is one process"),
+        (["compare", "--workers", "2", "--join", "cluster"], "a worker is one process"),
         (["compare", "--gpus-per-worker", "1"], "give --workers, how many"),
         (["sweep", "--launcher", "slurm"], "give --workers, how many"),
         (["compare", "--workers", "2", "--slurm", "time=1"], "add --launcher slurm, or leave"),
@@ -61,7 +61,7 @@ def test_two_workers_are_started_and_their_files_are_those_of_one_process(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(*SAME_BITS)
     names = ("local", "fedavg", "fedprox")
-    words = ["compare", *names, *OPTIONS, "--checkpoint-every", "1", "--out"]
+    words = ["compare", *names, *OPTIONS, "--keep", "checkpoints=1", "--out"]
     assert main([*words, "one"]) == 0
     capfd.readouterr()
     assert main([*words, "x", "--workers", "2"]) == 0

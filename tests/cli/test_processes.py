@@ -13,7 +13,7 @@ import pytest
 
 WORDS = ["--clients", "5", "--local-steps", "1", "--model", "linear", "--devices", "1"]
 RUN = ["run", "fedavg", "--rounds", "2", *WORDS]
-LONG = ["run", "fedavg", "--rounds", "100000", *WORDS, "--eval-every", "20", "--keep-models"]
+LONG = ["run", "fedavg", "--rounds", "100000", *WORDS, "--eval-every", "20"]
 LOST = "another process has ended or cannot be reached"
 
 
@@ -23,13 +23,15 @@ def free_port():
         return free.getsockname()[1]
 
 
-def start(words, processes, *, numbers=None, folders=None, program=("-m", "jaxfl"), env=None):
+def start(
+    words, processes, *, numbers=None, folders=None, program=("-m", "jaxfl"), env=None, timeout=300
+):
     """The processes of one run, each in a folder of its own if folders are given."""
     coordinator = f"localhost:{free_port()}"
-    together = ["--coordinator", coordinator, "--processes", str(processes)]
+    together = f"{coordinator}:processes={processes},timeout={timeout}"
     return [
         subprocess.Popen(
-            [sys.executable, *program, *words, *together, "--process", str(number)],
+            [sys.executable, *program, *words, "--join", f"{together},process={number}"],
             cwd=folders[number] if folders else None,
             env=os.environ | (env or {}),
             stdout=subprocess.PIPE,
@@ -59,7 +61,7 @@ def test_processes_on_disks_of_their_own_give_what_one_gives_and_one_goes_on(tmp
     folders = [tmp_path / str(number) for number in range(processes)]
     for folder in folders:
         folder.mkdir()
-    words = [*RUN, "--checkpoint-every", "1", "--out", "run"]
+    words = [*RUN, "--keep", "checkpoints=1", "--out", "run"]
     codes, texts = end(start(words, processes, folders=folders))
     assert codes == [0] * processes, texts
     assert [sorted(folder.iterdir()) for folder in folders[1:]] == [[]] * (processes - 1)
@@ -76,8 +78,8 @@ def test_processes_on_disks_of_their_own_give_what_one_gives_and_one_goes_on(tmp
 @pytest.mark.slow(seconds=20)
 def test_a_missing_process_is_one_line(tmp_path):
     out = tmp_path / "run"
-    words = [*RUN, "--join-timeout", "3", "--out", str(out)]
-    codes, texts = end(start(words, 3, numbers=[0, 1]))
+    words = [*RUN, "--out", str(out)]
+    codes, texts = end(start(words, 3, numbers=[0, 1], timeout=3))
     assert codes == [2, 2]
     for text in texts:
         (line,) = text.splitlines()
@@ -89,7 +91,7 @@ def test_a_missing_process_is_one_line(tmp_path):
 @pytest.mark.parametrize("victim", [0, 1])
 def test_the_others_end_with_one_line_when_a_process_is_killed_and_resume_goes_on(tmp_path, victim):
     out = tmp_path / "run"
-    running = start([*LONG, "--checkpoint-every", "20", "--out", str(out)], 2)
+    running = start([*LONG, "--keep", "checkpoints=20", "--out", str(out)], 2)
     deadline = time.monotonic() + 200
     while not list(out.glob("checkpoints/0*")) and time.monotonic() < deadline:
         time.sleep(0.5)

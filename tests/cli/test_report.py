@@ -72,7 +72,7 @@ def test_runs_of_other_seeds_are_not_compared_seed_by_seed():
 
 def test_where_the_clients_lie_makes_no_other_run():
     runs = {
-        name: run("local", 0.5, seed=i, store=name, keep_models=False)
+        name: run("local", 0.5, seed=i, store=name, keep_models="none")
         for i, name in enumerate("ab")
     }
     assert [one.seeds for one in pool_seeds(runs).values()] == [(0, 1)]
@@ -80,7 +80,10 @@ def test_where_the_clients_lie_makes_no_other_run():
 
 def test_runs_with_other_clients_stand_in_tables_of_their_own():
     tables = sections(TWO_SETTINGS)
-    assert [table.heading.partition(":")[0] for table in tables] == ["--beta 0.1", "--beta 0.5"]
+    assert [table.heading.rpartition(": ")[0] for table in tables] == [
+        "--partition :beta=0.1",
+        "--partition :beta=0.5",
+    ]
     assert [[name for name, _ in table.cells.rows] for table in tables] == [
         ["local", "pfedgraph"],
         ["pfedgraph", "local"],
@@ -92,7 +95,11 @@ def test_runs_without_a_config_stand_alone_among_several_settings():
     unknown = replace(run("ditto", 0.5), config=None)
     assert len(comparable_groups({"a": run("local", 0.5), "b": unknown})) == 1
     groups = comparable_groups(TWO_SETTINGS | {"b": unknown})
-    assert [group.setting for group in groups] == ["--beta 0.1", "--beta 0.5", "unknown setting"]
+    assert [group.setting for group in groups] == [
+        "--partition :beta=0.1",
+        "--partition :beta=0.5",
+        "unknown setting",
+    ]
 
 
 def test_options_in_which_runs_differ_have_a_column():
@@ -193,7 +200,7 @@ def test_differences_name_their_reference_or_are_refused():
 
 
 def test_a_pivot_has_a_row_for_each_method_and_a_column_for_each_value():
-    table = pivot_cells(pivot(TWO_SETTINGS, "--beta"))
+    table = pivot_cells(pivot(TWO_SETTINGS, "beta"))
     assert table.titles == ["beta 0.1", "beta 0.5"]
     assert table.rows == [("local", ["80.0", "50.0"]), ("pfedgraph", ["60.0", "70.0"])]
     assert table.best == {(0, 0), (1, 1)}
@@ -213,9 +220,9 @@ def test_a_pivot_by_a_hyper_parameter_takes_its_default_and_repeats_methods_with
 
 def test_a_pivot_says_for_whom_a_metric_is_not_defined():
     runs = unnamed(run("local", 0.5, measure="auc", beta=beta) for beta in (0.1, 0.5))
-    assert "not defined" not in meaning_of_pivot(pivot(runs, "--beta"))[0][1]
+    assert "not defined" not in meaning_of_pivot(pivot(runs, "beta"))[0][1]
     next(iter(runs.values())).summary["final"]["deployed"]["undefined"] = 3
-    assert "3 clients are left out" in meaning_of_pivot(pivot(runs, "--beta"))[0][1]
+    assert "3 clients are left out" in meaning_of_pivot(pivot(runs, "beta"))[0][1]
 
 
 def test_a_pivot_may_show_differences():
@@ -465,7 +472,7 @@ def finished(tmp_path_factory):
     """Two comparisons of the command line; their configs say that the clients differ in beta."""
     folder = tmp_path_factory.mktemp("report")
     words = ["--rounds", "1", "--local-steps", "1", "--model", "linear", "--clients", "3"]
-    words += ["--algorithms", "local", "fedavg", "--partition", "dirichlet", "--beta", "0.3"]
+    words += ["--algorithms", "local", "fedavg", "--partition", "dirichlet:beta=0.3"]
     assert main(["compare", *words, "--out", str(folder / "0.3")]) == 0
     shutil.copytree(folder / "0.3", folder / "0.5")
     for name in ("local", "fedavg"):
@@ -511,7 +518,10 @@ def test_a_report_by_an_option_is_written_beside_what_a_comparison_writes(finish
     [
         (["--format", "png"], "--format png is a picture: give --out DIR to write it"),
         (["--by", "betta"], "unknown option of the runs 'betta'"),
-        (["--against", "ditto"], "no such run with --beta 0.3, choose from fedavg, local"),
+        (
+            ["--against", "ditto"],
+            "no such run with --partition :beta=0.3, choose from fedavg, local",
+        ),
     ],
 )
 def test_what_does_not_fit_the_runs_is_refused_before_anything_is_written(

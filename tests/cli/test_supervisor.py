@@ -76,7 +76,7 @@ from jaxfl import cli
 def fail(*arguments, **options): raise ValueError("mine")
 cli.answer = fail
 supervisor.divide = lambda: None
-sys.argv = ["jaxfl", "run", "--cluster"]
+sys.argv = ["jaxfl", "run", "--join", "cluster"]
 sys.exit(cli.main())
 """
     ended = subprocess.run(program(code), capture_output=True, text=True, timeout=100)

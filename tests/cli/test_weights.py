@@ -137,7 +137,7 @@ def test_balanced_classes_raise_the_balanced_accuracy_of_rare_labels(here):
 def test_class_weights_on_disk_are_those_in_memory(here, capsys):
     assert main([*PREPARE, "--weight", "weight", "--name", "sites"]) == 0
     options = [*DATA, *RUN, "--rounds", "2", "--participation", "1.0"]
-    options += ["--no-keep-models", "--eval-every", "2"]
+    options += ["--keep", "models=none", "--eval-every", "2"]
     balanced = [*options, "--class-weight", "balanced"]
     assert main(["run", "fedavg", *balanced, "--out", "memory"]) == 0
     assert main(["run", "fedavg", *balanced, "--store", "store", "--out", "disk"]) == 0

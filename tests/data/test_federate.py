@@ -163,6 +163,6 @@ def test_each_client_has_a_row_with_its_labels_in_each_part():
             assert rows[name][client] == len(labels)
             counts = [rows[f"{label} {name}"][client] for label in (0, 1)]
             assert counts == np.bincount(labels, minlength=2).tolist()
-    shared = describe_each_client(source, parts, own=0.0)
+    shared = describe_each_client(source, parts, test_fraction=0.0)
     assert list(shared)[:5] == ["client", "train", "validation", "0 train", "0 validation"]
     assert np.sum([shared["train"], shared["validation"]]) == 140

@@ -65,7 +65,7 @@ def test_clients_hold_their_own_rows_of_every_array():
     x = {"image": IMAGE, "pair": (AGE, AGE[:, None] + 10)}
     source = jaxfl.data.from_arrays(x, Y)
     federation = jaxfl.data.federate(
-        source, [np.array([5, 0, 2]), np.array([1])], test="own", own=0.4
+        source, [np.array([5, 0, 2]), np.array([1])], test="own", test_fraction=0.4
     )
     for part, rows in (("train", [[5, 0], [1]]), ("test", [[2], []])):
         held = jax.tree.map(np.asarray, getattr(federation, part).x, is_leaf=jaxfl.ragged.is_ragged)
@@ -77,7 +77,7 @@ def test_clients_hold_their_own_rows_of_every_array():
 
 def test_examples_that_nobody_holds_are_left_out_of_every_array():
     source = jaxfl.data.from_arrays({"image": IMAGE, "age": AGE}, Y)
-    x = jaxfl.data.federate(source, [np.array([3])], test="own", val=0.0, own=0.0).train.x
+    x = jaxfl.data.federate(source, [np.array([3])], test="own", val=0.0, test_fraction=0.0).train.x
     assert [leaf.values.shape[0] for leaf in x.values()] == [1, 1]
     assert np.asarray(x["age"]).tolist() == [[3.0]]
 

@@ -23,7 +23,11 @@ def test_the_merged_set_holds_every_example_once_and_no_test_set():
 
 def test_pfllibs_split_is_three_quarters_and_a_quarter_of_all_examples_of_a_client():
     setting = Setting(
-        merge_test=True, test="own", own=0.25, val=0.0, partition="unbalanced_pathological"
+        merge_test=True,
+        test="own",
+        test_fraction=0.25,
+        val=0.0,
+        partition="unbalanced_pathological",
     )
     data = gather(resolve(setting))
     train, val, test = (np.asarray(part.mask).sum(axis=1) for part in data.federation)

@@ -25,7 +25,7 @@ def test_each_example_is_tested_once_and_the_rest_is_divided_as_in_one_split(spl
     source, order = a_source()
     parts = [order[:25], order[25:32], order[32:]]
     each = [
-        split_rows(source, parts, val=0.25, own=0.9, split=split, fold=(fold, FOLDS))
+        split_rows(source, parts, val=0.25, test_fraction=0.9, split=split, fold=(fold, FOLDS))
         for fold in range(FOLDS)
     ]
     for client, rows in enumerate(parts):
@@ -56,7 +56,9 @@ def test_validation_of_a_stratified_fold_has_the_labels_in_proportion():
     source = from_arrays(np.zeros((120, 1), np.float32), labels)
     rows = [np.random.default_rng(1).permutation(120)]
     for fold in range(5):
-        splits = split_rows(source, rows, val=0.25, own=0.0, split="stratified", fold=(fold, 5))
+        splits = split_rows(
+            source, rows, val=0.25, test_fraction=0.0, split="stratified", fold=(fold, 5)
+        )
         counts = [np.bincount(labels[part[0]], minlength=2) for part in splits]
         np.testing.assert_allclose(counts, [[24, 48], [8, 16], [8, 16]], atol=1)
 
@@ -68,7 +70,7 @@ def test_a_federation_of_a_fold_holds_its_rows_and_its_concept_is_that_of_all_fo
     values = []
     for fold in range(2):
         federation = federate(source, parts, test="own", fold=(fold, 2), concept=concept)
-        splits = split_rows(source, parts, val=0.2, own=0.0, fold=(fold, 2))
+        splits = split_rows(source, parts, val=0.2, test_fraction=0.0, fold=(fold, 2))
         for data, rows in zip(federation, splits, strict=True):
             for client in range(2):
                 x = np.asarray(data.x[client])[np.asarray(data.mask[client]) > 0][:, 0]
@@ -80,7 +82,9 @@ def test_a_federation_of_a_fold_holds_its_rows_and_its_concept_is_that_of_all_fo
 
 def test_each_client_is_described_in_a_fold():
     source, order = a_source()
-    counts = describe_each_client(source, [order[:25], order[25:]], val=0.2, own=0.0, fold=(0, 5))
+    counts = describe_each_client(
+        source, [order[:25], order[25:]], val=0.2, test_fraction=0.0, fold=(0, 5)
+    )
     assert (counts["train"], counts["validation"], counts["test"]) == ([16, 23], [4, 5], [5, 7])
 
 

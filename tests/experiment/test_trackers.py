@@ -182,7 +182,7 @@ def test_a_tracker_gets_what_the_files_of_each_run_say(tracker, told, tmp_path_f
 @pytest.mark.slow
 def test_a_run_that_goes_on_is_tracked_from_there(told):
     runs = told("tensorboard")
-    assert main(["run", "fedavg", *SHORT, "--checkpoint-every", "2", "--out", "x"]) == 0
+    assert main(["run", "fedavg", *SHORT, "--keep", "checkpoints=2", "--out", "x"]) == 0
     assert not runs
     assert main(["resume", "x", "--rounds", "3", "--track", "tensorboard"]) == 0
     assert {step for step, _ in runs[0].logged} == {3}

@@ -118,7 +118,9 @@ def test_a_cell_that_was_stopped_goes_on(folder, monkeypatch):
 @pytest.mark.slow(seconds=4)
 def test_options_that_decide_about_no_number_do_not_decide_about_the_file(folder, made):
     config, _ = made
-    aside = dataclasses.replace(config, data_dir="elsewhere", devices=1, chunk=2, keep=5)
+    aside = dataclasses.replace(
+        config, data_dir="elsewhere", devices=1, chunk=2, keep_checkpoints=5
+    )
     assert results.file_of(aside) == results.file_of(config)
     for change in ({"seed": 1}, {"lr": 0.1}, {"hyper": {"alpha": 0.3}}, {"rounds": 9}):
         other = dataclasses.replace(config, **change)

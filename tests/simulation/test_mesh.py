@@ -88,7 +88,7 @@ def test_a_device_holds_its_part_of_the_state_where_the_devices_do_not_divide_th
     state = compile_run(build(resolved := resolve(config), gather(resolved))).state
     shapes = [x.addressable_shards[0].data.shape[0] for x in jax.tree.leaves(state.clients)]
     assert set(shapes) == {3}
-    config = dataclasses.replace(config, checkpoint_every=1, keep=2)
+    config = dataclasses.replace(config, checkpoint_every=1, keep_checkpoints=2)
     execute(config, tmp_path / "four")
     execute(dataclasses.replace(config, devices=1), tmp_path / "one")
     shutil.rmtree(tmp_path / "four/checkpoints/000002")

@@ -42,7 +42,18 @@ def test_the_devices_of_a_host_are_shared_by_its_processes(hosts, environment, d
 def test_processes_that_a_cluster_started_find_each_other(tmp_path):
     """With the variables that SLURM sets for two tasks on one node."""
     out = tmp_path / "run"
-    words = ["run", "fedavg", "--cluster", "--clients", "5", "--rounds", "1", "--local-steps", "1"]
+    words = [
+        "run",
+        "fedavg",
+        "--join",
+        "cluster",
+        "--clients",
+        "5",
+        "--rounds",
+        "1",
+        "--local-steps",
+        "1",
+    ]
     words += ["--model", "linear", "--devices", "1", "--out", str(out)]
     running = []
     for process in ("0", "1"):
@@ -70,7 +81,17 @@ def test_processes_that_a_cluster_started_find_each_other(tmp_path):
 @pytest.mark.slow(seconds=40)
 def test_collective_operations_in_a_branch_do_not_keep_two_devices_waiting(tmp_path):
     """The second run takes its programs from the cache, and aborted in four of five cases."""
-    words = ["run", "fedsem", "--rounds", "4", "--devices", "2", "--no-keep-models", "--overwrite"]
+    words = [
+        "run",
+        "fedsem",
+        "--rounds",
+        "4",
+        "--devices",
+        "2",
+        "--keep",
+        "models=none",
+        "--overwrite",
+    ]
     limits = "warn_stuck_timeout_seconds=5 --xla_cpu_collective_call_terminate_timeout_seconds=8"
     flags = f"--xla_cpu_collective_call_{limits}"
     clean = os.environ | {"XLA_FLAGS": flags, "XDG_CACHE_HOME": str(tmp_path / "cache")}

@@ -35,7 +35,7 @@ def data_of(x=X, **options):
 
 
 def federation_of(source):
-    return jaxfl.data.federate(source, PARTS, test="own", own=0.25, val=0.0)
+    return jaxfl.data.federate(source, PARTS, test="own", test_fraction=0.25, val=0.0)
 
 
 def in_numpy(encoder, decoder, x):

@@ -385,9 +385,13 @@ def test_the_options_of_attacks_and_defences_are_checked_and_read_back(tmp_path)
         load_config(file)
     with pytest.raises(InputError, match="unknown defence 'clipp': did you mean clip"):
         Setting(defend=("clipp",))
-    with pytest.raises(InputError, match=r"--attack-scale is 2.0, and has no effect without --att"):
+    with pytest.raises(
+        InputError, match=r"scale of --attack is 2.0, and has no effect without --att"
+    ):
         resolve(Config(attack_scale=2.0))
-    with pytest.raises(InputError, match=r"--attack-scale is 2.0, and has no effect without --att"):
+    with pytest.raises(
+        InputError, match=r"scale of --attack is 2.0, and has no effect without --att"
+    ):
         resolve(Config(attack="gauss", attack_scale=2.0))
 
 

@@ -323,5 +323,6 @@ def warn_of_sites(sites: dict[str, int], examples: str, hint: str) -> None:
     if small:
         warn(
             f"{len(small)} of {len(sites)} sites have fewer than {SMALL} {examples}: "
-            f"{', '.join(small[:8])}; a run leaves them out, unless --smallest 1 keeps them"
+            f"{', '.join(small[:8])}; a run leaves them out, unless --partition "
+            "natural:least=1 keeps them"
         )

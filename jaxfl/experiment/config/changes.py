@@ -4,7 +4,8 @@ import dataclasses
 import json
 from typing import Any
 
-from jaxfl.experiment.config.hints import as_typed, marked, option
+from jaxfl.experiment.config.composite import option, typed
+from jaxfl.experiment.config.hints import as_typed, marked
 from jaxfl.experiment.config.notes import NO_SCORE, RESUMABLE
 from jaxfl.experiment.config.setting import Config
 
@@ -55,19 +56,21 @@ def changed_options(config: Config) -> dict[str, str]:
     Returns:
       Option or hyper-parameter -> its value.
     """
-    options = {"algorithm": config.algorithm}
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if field.name not in ("algorithm", "hyper", "label", "plugin") and value != field.default:
-            options[option(field.name)] = as_typed(value)
-    return options | {name: as_typed(value) for name, value in config.hyper.items()}
+    values = {
+        field.name: as_typed(getattr(config, field.name))
+        for field in dataclasses.fields(config)
+        if field.name not in ("algorithm", "hyper", "label", "plugin")
+        and getattr(config, field.name) != field.default
+    }
+    hyper = {name: as_typed(value) for name, value in config.hyper.items()}
+    return {"algorithm": config.algorithm} | typed(values) | hyper
 
 
 def without_seeds(config: Config) -> str:
     """What decides about the scores of a run but its seeds, as text to compare.
 
     Example:
-      >>> without_seeds(Config(seed=1, keep=3)) == without_seeds(Config(seeds=2))
+      >>> without_seeds(Config(seed=1, keep_checkpoints=3)) == without_seeds(Config(seeds=2))
       True
     """
     omissions = marked(Config, NO_SCORE) | {"seed", "seeds"}

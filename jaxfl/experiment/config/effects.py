@@ -5,7 +5,8 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 from jaxfl.core.errors import InputError
-from jaxfl.experiment.config.hints import as_typed, notes_of, option
+from jaxfl.experiment.config.composite import FIELDS, KEEP, option
+from jaxfl.experiment.config.hints import as_typed, notes_of
 from jaxfl.experiment.config.notes import GIVEN, Effect, Excludes, Needs, Others
 
 Note = TypeVar("Note")
@@ -131,5 +132,5 @@ def _spelling(name: str, *values: Any) -> str:
     """An option with the values that it may have, as they are typed."""
     if len(values) == 1 and isinstance(values[0], bool):  # 1 == True
         return option(name if values[0] else f"no_{name}")
-    words = [as_typed(value) for value in values if value is not None]
-    return f"{option(name)} {' or '.join(words)}".rstrip()
+    words = " or ".join(as_typed(value) for value in values if value is not None)
+    return option(name) + (f"={words}" if name in FIELDS[KEEP].values() else f" {words}".rstrip())

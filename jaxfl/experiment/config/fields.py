@@ -33,7 +33,6 @@ BELOW_ONE = Range(low=0, high=1, high_included=False)
 SEED = Range(low=0, high=2**31 - 1, words="a whole number of at least 0 and below 2^31")
 EVERY_CLIENT = Range(0, 1, low_included=False, words="a fraction in (0, 1], 1 for every client")
 SKEW = Range(0, low_included=False, words="a positive number, smaller for more skew")
-PICTURE_FORMATS = ("png", "pdf", "svg")
 DELTA = Range(0, 1, False, False, words="a number in (0, 1), far below 1 / clients")
 PART = Range(0, 1, words="a fraction in [0, 1]")
 SOME = Range(0, 1, low_included=False, words="a fraction in (0, 1]")
@@ -107,51 +106,52 @@ class DataOptions:
     clients: Annotated[int | None, MANY, Heading("{} clients", "clients")] = None
     """number of clients; 10, or all of a natural partition"""
     concept: Annotated[str | None, Names("concept", CONCEPTS), Heading("{}", "data")] = None
-    """what differs between clients, in training and test: groups of them have rotated images
-    (rotation) or permuted labels (swapped_labels), or each has another level of noise
-    (feature_noise)"""
+    """what differs between clients, see `jaxfl list concepts`; in training and test: groups of them
+    have rotated images (rotation) or permuted labels (swapped_labels), or each has another level of
+    noise (feature_noise)"""
     concept_groups: Annotated[int, MANY, Effect(concept=_takers(CONCEPTS, "groups"))] = 4
     """groups of clients with one concept: 2 or 4 for rotation; client i is in group i mod groups"""
     feature_noise: Annotated[float, NOT_NEGATIVE, Effect(concept=_takers(CONCEPTS, "level"))] = 0.1
     """standard deviation of the noise on the last client's examples, of pixels in [0, 1]"""
     merge_test: bool = False
-    """divide training and test set together among the clients, who are then tested on a part of
-    their own data"""
+    """divide training and test set together; clients are then tested on a part of their own data"""
     max_examples: Annotated[
         int | None, Range(low=1, high=2**31 - 1), Heading("at most {} examples each", "clients")
     ] = None
-    """most examples that a client may hold, the others are left out; no limit if not given"""
+    """most examples that a client may hold; the others are left out; no limit if not given"""
     val: Annotated[float, BELOW_ONE] = 0.2
     """fraction of a client's examples that validate"""
-    own: Annotated[float, BELOW_ONE, Effect(test=("own", None))] = 0.2
-    """fraction of a client's examples that test it, if --test is own"""
+    test_fraction: Annotated[float, BELOW_ONE, Effect(test=("own", None))] = 0.2
+    """fraction of them that test it, if --test is own; of a client's examples"""
     split: Annotated[
         Literal["random", "stratified"] | None,
         Heading("stratified split", "clients", where=Effect(split="stratified")),
     ] = None
-    """how a client's examples come to its training, validation and test part: at random, or each
-    label in proportion (stratified); stratified for labels of owners with names, as of `jaxfl
-    prepare csv`, else random"""
+    """how they come to training, validation and test part; at random, or each label in proportion
+    (stratified); stratified for labels of owners with names, as of `jaxfl prepare csv`, else
+    random"""
     test: Literal["reweighted", "own", "global"] | None = None
-    """test examples of a client: the whole test set weighted by the client's label frequencies, a
-    part of its own data (the default for natural partitions), or the whole test set"""
+    """test examples of a client; the whole test set weighted by the client's label frequencies
+    (reweighted), a part of its own data (own, the default for natural partitions), or the whole
+    test set (global)"""
     folds: Annotated[
         int,
         Range(low=1, high=1000),
         Needs(test=("own", None), why="as a fold tests a client on a part of its own data"),
-        Excludes("own", "a fold is the part that tests a client"),
+        Excludes("test_fraction", "a fold is the part that tests a client"),
         Heading("{} folds", "seeds"),
     ] = 1
-    """cross-validation: so many runs side by side for each seed, each of which tests every client
-    on another part of its data, so that each example is tested once; 1 is one split, by --own"""
+    """cross-validation by so many runs side by side; for each seed, each of which tests every
+    client on another part of its data, so that each example is tested once; 1 is one split, by
+    --test-fraction"""
     feedback: Literal["val", "test-leaking"] = "val"
-    """what methods learn from beside the training data (pfedgat) and checkpoints are chosen by: the
-    client's validation part, or, comparable to no other results, its test set"""
+    """what chooses checkpoints, and what pfedgat learns from; the client's validation part, or,
+    comparable to no other results, its test set"""
     seed: Annotated[int, SEED, Heading("seed {}", "seeds", always=True, unless="seeds")] = 0
-    """seed of the initial model, participation and batches, and of the data"""
+    """seed of the run and of the data; of the initial model, participation and batches"""
     data_seed: Annotated[int | None, SEED, Heading("data seed {}", "seeds")] = None
-    """seed of the data apart: of the partition, the split into training, validation and test, and
-    the concept; all --seeds then share the same data, and differ by training alone"""
+    """seed of the data apart; of the partition, the split into training, validation and test, and
+    the concept: all --seeds then share the same data, and differ by training alone"""
 
 
 @dataclass(frozen=True)
@@ -161,8 +161,7 @@ class UploadOptions:
     attack: Annotated[
         str | None, Names("attack", ATTACKS), OF_CLIENTS, Heading("attack {}", "clients")
     ] = None
-    """what malicious clients send or train on, see `jaxfl list attacks`; scores are then means over
-    the others"""
+    """what malicious clients do, see `jaxfl list attacks`; scores are then means over the others"""
     attack_ratio: Annotated[float, BELOW_ONE, OF_CLIENTS, Effect(attack=GIVEN)] = 0.4
     """fraction of malicious clients under an attack"""
     attack_seed: Annotated[int, SEED, OF_CLIENTS, Effect(attack=GIVEN)] = 0
@@ -175,30 +174,30 @@ class UploadOptions:
         Excludes("attack_ratio", NAMED_OR_DRAWN),
         Excludes("attack_seed", NAMED_OR_DRAWN),
     ] = ()
-    """ids of the malicious clients, in place of --attack-ratio and --attack-seed"""
+    """ids of the malicious clients, in place of a ratio and a seed"""
     attack_scale: Annotated[float | None, POSITIVE, Effect(attack=SCALED)] = None
     """strength of an attack that has one, such as the factor of mimic; the attack's own default if
     not given"""
     defend: Annotated[tuple[str, ...], Names("defence", DEFENCES)] = ()
-    """defences: clip (the server cuts updates to their median norm), deduplicate (updates that have
-    a copy do not count), foolsgold (updates more alike than all others are shortened), accept (a
-    client keeps its own model where that is clearly better on its validation data); see
-    docs/robustness.md"""
+    """clip, deduplicate, foolsgold, accept, see docs/robustness.md; clip: the server cuts updates
+    to their median norm; deduplicate: updates that have a copy do not count; foolsgold: updates
+    more alike than all others are shortened; accept: a client keeps its own model where that is
+    clearly better on its validation data"""
     clip: Annotated[
         float | None,
         POSITIVE,
         Excludes("example_clip", "choose whether clients or single examples are to be protected"),
     ] = None
-    """largest L2 norm of the update that a client sends, over all of its parameters; see
-    docs/privacy.md"""
+    """largest L2 norm of a client's update; over all of its parameters; with noise privacy for
+    clients, see docs/privacy.md"""
     noise: Annotated[float, NOT_NEGATIVE, Needs(clip=GIVEN, why="its unit")] = 0.0
     """standard deviation of the noise that a client adds to its update, in units of --clip: privacy
     for clients"""
     delta: Annotated[float, DELTA, Effect(noise=GIVEN, example_noise=GIVEN)] = 1e-5
-    """delta of the guarantee (epsilon, delta) in summary.json, under --noise or --example-noise"""
+    """delta of the guarantee (epsilon, delta) in summary.json, under noise"""
     compress: Literal["none", "int8", "topk"] = "none"
-    """what clients make of their updates before they send them: 8-bit integers, or the largest
-    entries alone"""
+    """8-bit integers, or the largest entries of an update; what clients make of their updates
+    before they send them"""
     top_k: Annotated[float, SOME, Effect(compress="topk")] = 0.1
     """fraction of the entries that are sent under --compress topk"""
 
@@ -210,15 +209,15 @@ class ParticipationOptions:
     participation: Annotated[
         float, EVERY_CLIENT, Heading("{percent:g} % in each round", "clients")
     ] = 1.0
-    """fraction of the clients in each round, without those of --unseen"""
+    """fraction of the clients in each round; without those of --unseen"""
     unseen: Annotated[float, BELOW_ONE, OF_CLIENTS, Heading("{percent:g} % unseen", "clients")] = (
         0.0
     )
-    """fraction of the clients that take part in no round: newcomers, whose scores stand apart from
-    those of the others"""
+    """fraction of the clients that are in no round; newcomers, whose scores stand apart from those
+    of the others"""
     stragglers: Annotated[float, PART, Heading("{percent:g} % stragglers", "clients")] = 0.0
-    """fraction of the clients that, anew in each round, take only a random part of their local
-    steps, or whole epochs of --local-epochs; see docs/guides/unreliable_clients.md"""
+    """fraction of the clients that take a part of their steps; anew in each round, a random part of
+    their local steps, or whole epochs of --local-epochs; see docs/guides/unreliable_clients.md"""
     least_work: Annotated[float, BELOW_ONE, Effect(stragglers=GIVEN)] = 0.0
     """smallest part of its local steps that a straggler takes"""
     drop_stragglers: Annotated[
@@ -232,10 +231,10 @@ class ParticipationOptions:
         Excludes("stragglers"),
         Heading("given work of each client", "clients"),
     ] = None
-    """NumPy file (.npy) with the part of its local steps that each client takes in every round, in
-    place of --stragglers: numbers [clients] in (0, 1]"""
+    """NumPy file of each client's part, in place of --stragglers; the part of its local steps that
+    each client takes in every round: numbers [clients] in (0, 1]"""
     drop: Annotated[float, BELOW_ONE, Heading("{percent:g} % of the uploads lost", "clients")] = 0.0
-    """probability that what a client uploads in a round is lost after its training"""
+    """probability that an upload is lost; after the client's training"""
 
 
 @dataclass(frozen=True)
@@ -245,24 +244,24 @@ class RunOptions:
     rounds: Annotated[int, MANY, RESUMABLE, Heading("{} round(s)", "rounds", always=True)] = 20
     """communication rounds"""
     top_edges: Annotated[int | None, MANY] = None
-    """other clients whose models a client mixes with its own, those of the largest weights in its
-    row; all if not given; for methods with a graph, see docs/methods.md"""
+    """most other clients that a client mixes with; those of the largest weights in its row; all if
+    not given; for methods with a graph, see docs/methods.md"""
     store: Annotated[
         str | None,
         PATH,
         NO_SCORE,
         Needs(seeds=1, why="as it runs one seed after the other"),
         Needs(folds=1, why="as it runs one split"),
-        Needs(keep_models=False, why="as models.npz would hold the models of all clients"),
+        Needs(keep_models="none", why="as models.npz would hold the models of all clients"),
     ] = None
-    """directory of the clients' data, made from the data set if it is new: the data and the states
-    of the clients then lie on disk, and a round reads its cohort only"""
+    """directory of the clients' data and states on disk; made from the data set if it is new; a
+    round reads its cohort only"""
     fail_on_divergence: Annotated[bool, NO_SCORE, RESUMABLE] = False
-    """stop when a client's update is not finite, instead of leaving it out of the round"""
+    """stop when an update is not finite; instead of leaving the client out of the round"""
     seeds: Annotated[int, MANY, OF_CLIENTS, Heading("{} seeds", "seeds")] = 1
-    """how many seeds to run side by side: seed, seed + 1, ..."""
+    """how many seeds side by side: seed, seed + 1, ..."""
     chunk: Annotated[Annotated[int, MANY] | Literal["auto", "all"], NO_SCORE, RESUMABLE] = "auto"
-    """clients computed side by side, the same result: a number, all, or auto (on CPU one, but for
+    """clients computed side by side, the same result; a number, all, or auto (on CPU one, but for
     models of at most 20,000 parameters without convolutions; else all)"""
     devices: Annotated[
         Annotated[int, Range(low=1, high=1024)] | Literal["auto"], NO_SCORE, RESUMABLE
@@ -280,12 +279,12 @@ class ScoreOptions:
     stop_after: Annotated[
         int | None, MANY, Heading("until {} evaluation(s) without a gain", "rounds")
     ] = None
-    """end the run when the mean validation score of the deployed models, by the first --metric, has
-    not risen for so many evaluations; --rounds at most"""
+    """evaluations without a gain that end the run; of the mean validation score of the deployed
+    models, by the first --metric; --rounds at most"""
     eval_on: Annotated[Literal["all", "participants"], OF_CLIENTS] = "all"
-    """clients to evaluate: all, or those of the round"""
+    """clients to evaluate; all, or those of the round"""
     metric: Annotated[tuple[str, ...], Names("metric", METRICS, entry_of), NO_SCORE] = ()
-    """scores of the models, see `jaxfl list metrics`: the first one selects, ranks and is drawn,
+    """scores of the models, see `jaxfl list metrics`; the first one selects, ranks and is drawn,
     and the others stand beside it; recall:died is that of one class, by its name or number;
     accuracy, or rmse where targets are numbers, if not given"""
     score_after: Annotated[
@@ -302,12 +301,12 @@ class ScoreOptions:
             when="trained",
         ),
     ] = "fine_tuned"
-    """models after local training that are scored beside the deployed ones: fine_tuned (the
-    deployed models after further training), trained (those of the round, before the server
-    answered), or none (quicker)"""
+    """models that are scored beside the deployed ones; fine_tuned (the deployed models after
+    further training), trained (those of the round, before the server answered), or none
+    (quicker)"""
     target: Annotated[float | None, POSITIVE] = None
-    """mean score of which the summary says when it is first reached: an accuracy in (0, 1], an
-    RMSE, or a value of the first --metric; in rounds, and in virtual time with --speeds or
+    """score of which the summary says when it is reached; the mean over clients: an accuracy in (0,
+    1], an RMSE, or a value of the first --metric; in rounds, and in virtual time with --speeds or
     --durations"""
 
 
@@ -318,34 +317,21 @@ class KeepingOptions:
     checkpoint_every: Annotated[int | None, MANY, NO_SCORE] = None
     """rounds between two checkpoints, from which `jaxfl resume DIR` goes on; none if not given, but
     on Ctrl-C"""
-    keep: Annotated[int, MANY, NO_SCORE, RESUMABLE] = 2
-    """checkpoints to keep, the newest ones"""
-    keep_models: Annotated[bool, NO_SCORE] = True
-    """keep the models of the clients in models.npz, for `jaxfl predict` and `jaxfl.load`"""
-    keep_models_every: Annotated[
-        int | None, MANY, NO_SCORE, Needs(keep_models=True, why="which keeps models at all")
-    ] = None
-    """also keep the models that the clients deploy after every so many rounds"""
+    keep_checkpoints: Annotated[int, MANY, NO_SCORE, RESUMABLE] = 2
+    """how many checkpoints, the newest ones"""
+    keep_models: Annotated[Annotated[int, MANY] | Literal["last", "none"], NO_SCORE] = "last"
+    """the models of the clients, for `jaxfl predict` and `jaxfl.load`: last (and the best by
+    validation), also those that are deployed after every so many rounds (a number), or none"""
     keep_weights: Annotated[Annotated[int, MANY] | Literal["auto", "all", "last"], NO_SCORE] = (
         "auto"
     )
     """rounds whose mixing weights graph.npz keeps: all, the last one, every so many (a number), or
     auto: all up to 2 GiB, else every second, fourth, eighth, ...; the last one is always kept"""
 
-
-@dataclass(frozen=True)
-class PictureOptions:
-    """The pictures of a run."""
-
-    format: Annotated[
-        tuple[str, ...], NO_SCORE, RESUMABLE, Names("picture format", (*PICTURE_FORMATS, "gif"))
-    ] = ("png",)
-    """formats of the pictures: png, pdf, svg; gif is the graph by round, beside the others"""
-    title: Annotated[bool, NO_SCORE, RESUMABLE] = True
-    """write the setting above the pictures; a paper says it in the caption"""
-    panels: Annotated[bool, NO_SCORE, RESUMABLE] = False
-    """also write each panel of a picture as a file of its own, without a title, such as
-    graph-matrix.png"""
+    @property
+    def snapshot_every(self) -> int | None:
+        """Rounds between two snapshots of the models; None if there are none."""
+        return self.keep_models if isinstance(self.keep_models, int) else None
 
 
 @dataclass(frozen=True)
@@ -355,12 +341,13 @@ class ClockOptions:
     speeds: Annotated[
         float | None, SPREAD, Excludes("durations"), Heading("speeds {:g}", "clients")
     ] = None
-    """clients take different times for a round: sigma of their log-normal distribution, whose
+    """spread of the clients' times for a round; sigma of their log-normal distribution, whose
     median is 1, and 0 if all take 1; a virtual clock then runs beside the rounds"""
     speed_seed: Annotated[int, SEED, Effect(speeds=GIVEN)] = 0
     """which clients are slow, whatever the seed of the run"""
     durations: Annotated[str | None, PATH, INPUT] = None
-    """NumPy file (.npy) with the time that each client takes for a round, in place of --speeds"""
+    """NumPy file of the time that each client takes; for a round (.npy, numbers [clients]), in
+    place of --speeds"""
     arrivals: Annotated[
         Literal["synchronous", "asynchronous"],
         Effect(speeds=GIVEN, durations=GIVEN),

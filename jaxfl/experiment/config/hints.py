@@ -10,14 +10,10 @@ from typing import Any, TypeVar
 
 from jaxfl.core.errors import InputError, check_name
 from jaxfl.core.options import Names, accepts, error_type, expected, takes_fractions
+from jaxfl.experiment.config.composite import option
 from jaxfl.experiment.config.notes import Mark
 
 T = TypeVar("T")
-
-
-def option(name: str) -> str:
-    """The command-line option of a field."""
-    return "--" + name.replace("_", "-")
 
 
 def value_of(option: T | None) -> T:

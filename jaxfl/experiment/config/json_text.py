@@ -3,14 +3,16 @@
 import dataclasses
 import json
 import re
+import typing
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import InputError, UnknownName, check, check_name
 from jaxfl.core.options import options_of
+from jaxfl.experiment.config.composite import BETWEEN
 from jaxfl.experiment.config.hints import hints, read_field
 from jaxfl.experiment.config.setting import Config, ForeignConfig
 
@@ -41,6 +43,23 @@ def parse_value(text: str) -> Any:
         return parse_json(re.sub(r"^(-?)\.(?=\d)", r"\g<1>0.", text))
     except ValueError:
         return text
+
+
+def parse_part(hint: Any, text: str) -> Any:
+    """A value behind a key of an option, as in `--attack mimic:clients=0+3`.
+
+    Args:
+      hint: of its field.
+      text: behind the key.
+
+    Example:
+      >>> parse_part(tuple[int, ...], "0+3"), parse_part(str, "7"), parse_part(float, ".5")
+      ((0, 3), '7', 0.5)
+    """
+    plain = typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
+    if typing.get_origin(plain) is tuple:
+        return tuple(parse_value(one) for one in text.split(BETWEEN))
+    return text if plain is str else parse_value(text)
 
 
 def parse_json(text: str) -> Any:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from jaxfl.data.sources import SOURCES, data_dir
-from jaxfl.experiment.config.hints import marked, option
+from jaxfl.experiment.config.composite import option
+from jaxfl.experiment.config.hints import marked
 from jaxfl.experiment.config.notes import INPUT, PATH
 from jaxfl.experiment.config.setting import Config, Setting
 

@@ -57,27 +57,28 @@ def check_benign(
     ids = upload.malicious
     check(
         len(set(ids)) == len(ids),
-        f"--malicious names a client twice ({as_typed(ids)}): name each id once",
+        f"clients of --attack name a client twice ({as_typed(ids)}): name each id once",
     )
     if clients is None:
         return
     check(
         max(ids, default=0) < clients,
-        f"--malicious is {as_typed(ids)}: expected ids of the {clients} clients, from 0 to "
-        f"{clients - 1}",
+        f"clients of --attack are {as_typed(ids)}: expected ids of the {clients} clients, from 0 "
+        f"to {clients - 1}",
     )
     check(
         len(ids) < clients,
-        f"--malicious names all {clients} clients: leave at least one benign client",
+        f"clients of --attack are all {clients} clients: leave at least one benign client",
     )
     count = round(upload.attack_ratio * clients)
     check(
         upload.attack is None or bool(ids) or count < clients,
-        f"--attack-ratio is {upload.attack_ratio}: expected a fraction that leaves benign clients",
+        f"ratio of --attack is {upload.attack_ratio}: expected a fraction that leaves benign "
+        "clients",
     )
     check(
         upload.attack is None or bool(ids) or count > 0 or upload.attack_ratio == 0,
-        f"--attack-ratio is {upload.attack_ratio}, which of {clients} clients is nobody: raise "
+        f"ratio of --attack is {upload.attack_ratio}, which of {clients} clients is nobody: raise "
         "it, or give 0",
     )
     benign = clients - ((len(ids) or count) if upload.attack else 0)

@@ -13,7 +13,6 @@ from jaxfl.experiment.config.fields import (
     DataOptions,
     KeepingOptions,
     ParticipationOptions,
-    PictureOptions,
     RunOptions,
     ScoreOptions,
     UploadOptions,
@@ -26,7 +25,6 @@ from jaxfl.experiment.config.training_fields import ModelOptions, TrainingOption
 @dataclass(frozen=True)  # the fields of the last class come first
 class SettingOptions(
     ClockOptions,
-    PictureOptions,
     KeepingOptions,
     ScoreOptions,
     RunOptions,
@@ -119,7 +117,6 @@ class Options(NamedTuple):
     upload: UploadOptions
     scores: ScoreOptions
     keeping: KeepingOptions
-    pictures: PictureOptions
     clock: ClockOptions
 
 

@@ -17,7 +17,7 @@ from jaxfl.experiment.html.client_parts import client_parts
 from jaxfl.experiment.pictures.drawing import line_styles
 from jaxfl.experiment.reading.by_client import Answers
 from jaxfl.experiment.store import files
-from jaxfl.experiment.store.finished_runs import load_finished
+from jaxfl.experiment.store.finished_runs import is_search, load_finished
 from jaxfl.experiment.store.read_records import read_search
 from jaxfl.experiment.store.records import Runs, TrialEntry
 from jaxfl.experiment.tables.grouping import Group, comparable_groups, heading
@@ -52,13 +52,6 @@ def check_page(file: Path, overwrite: bool) -> None:
         f"{file} exists: choose another file with --html, or add --overwrite",
     )
     check(not file.is_dir(), f"{file} is a directory: give a file with --html")
-
-
-def is_search(directory: Path) -> bool:
-    """Whether the directory holds a search, and no runs."""
-    return (directory / "sweep.json").is_file() and not any(
-        (directory / name).is_file() for name in ("summary.json", "comparison.json")
-    )
 
 
 def write_page(

@@ -23,7 +23,7 @@ from jaxfl.experiment.pictures.drawing import (
 )
 from jaxfl.experiment.pictures.last_round import draw_last_round
 from jaxfl.experiment.store import files
-from jaxfl.experiment.store.records import Line, Runs, Trial
+from jaxfl.experiment.store.records import Line, Runs, TrialEntry
 from jaxfl.experiment.tables.grouping import Group, comparable_groups, heading
 from jaxfl.experiment.tables.pooling import pool_seeds
 from jaxfl.experiment.tables.scores import (
@@ -238,7 +238,9 @@ def _draw_rounds(
     label_ends(curves, ends, styles)
 
 
-def draw_sweep(trials: Sequence[Trial], title: str = "", metrics: Sequence[str] = ()) -> Figure:
+def draw_sweep(
+    trials: Sequence[TrialEntry], title: str = "", metrics: Sequence[str] = ()
+) -> Figure:
     """Validation scores of a search against each value that was varied, the best trial in red.
 
     Args:

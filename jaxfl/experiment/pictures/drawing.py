@@ -14,7 +14,6 @@ from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
 from jaxfl.algorithms import ALGORITHMS
-from jaxfl.experiment.config.fields import PICTURE_FORMATS
 from jaxfl.experiment.store import files
 
 COLOURS = matplotlib.color_sequences["tab10"]  # of series that are no methods
@@ -275,4 +274,4 @@ def write_picture(directory: Path, name: str, figure: Figure, formats: Sequence[
 
 def still_formats(formats: Sequence[str]) -> list[str]:
     """The formats of pictures that do not move; PNG if there are none."""
-    return [format for format in PICTURE_FORMATS if format in formats] or ["png"]
+    return [format for format in files.PICTURE_FORMATS if format in formats] or ["png"]

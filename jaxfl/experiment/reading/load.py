@@ -105,7 +105,7 @@ class FinishedRun:
         """The arrays of `graph.npz`: `weights` [T, M, M] (receiver, sender) and `ids` [T, M].
 
         Where the run has not kept the weights of all rounds, `rounds` [T] has the numbers of those
-        that it has kept (`--keep-weights`).
+        that it has kept (`--keep weights`).
 
         Raises:
           InputError: the method has no weights.
@@ -139,7 +139,7 @@ class FinishedRun:
 
     @property
     def model_rounds(self) -> list[int]:
-        """The rounds of `models_after`: those that `--keep-models-every` has kept."""
+        """The rounds of `models_after`: those that `--keep models=ROUNDS` has kept."""
         return snapshots(self.directory)
 
     def models_after(self, number: int) -> Params:

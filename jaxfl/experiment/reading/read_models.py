@@ -15,7 +15,7 @@ from jaxfl.experiment.store.files import SNAPSHOTS, read_arrays
 
 # Those of the last round, or of each client those of the evaluation with its best validation score.
 Which = Literal["last", "best"]
-Models = Which | int  # or those after a round that `--keep-models-every` has kept
+Models = Which | int  # or those after a round that `--keep models=ROUNDS` has kept
 
 
 @checked
@@ -24,7 +24,8 @@ def read_models(directory: Path, which: Models) -> Params:
 
     Args:
       directory: of the run.
-      which: those of the last round, the best, or those of a round that `--keep-models-every` kept.
+      which: those of the last round, the best, or those of a round that was kept (`--keep
+        models=ROUNDS`).
 
     Raises:
       InputError: the run has kept none, or the file is damaged.
@@ -35,13 +36,13 @@ def read_models(directory: Path, which: Models) -> Params:
         check(
             which in numbers,
             f"{directory} holds no models of round {which} in {SNAPSHOTS}, and {has}: "
-            "--keep-models-every keeps them",
+            "--keep models=ROUNDS keeps them",
         )
         return _read(snapshot(directory, which), "last")
     file = directory / MODELS
     check(
         file.is_file(),
-        f"{directory} holds no {MODELS}: run again without --no-keep-models",
+        f"{directory} holds no {MODELS}: run again without --keep models=none",
     )
     return _read(file, which)
 

@@ -66,7 +66,7 @@ def make_timing(
     buffer = jax.eval_shape(sample, jax.random.key(0), 0).size
     check(
         buffer < seen.size,
-        f"--arrivals asynchronous waits for all {seen.size} clients with --participation "
+        f"arrivals=asynchronous waits for all {seen.size} clients with --participation "
         f"{fraction}: give a smaller fraction, such as 0.1",
     )
     places, times = clock.arrivals(durations[seen], buffer, rounds)
@@ -107,7 +107,7 @@ def check_late(arrivals: str, algorithm: str) -> None:
     else:
         return
     raise InputError(
-        f"--arrivals asynchronous: clients of {algorithm} train from {newest}, which did not exist "
+        f"arrivals=asynchronous: clients of {algorithm} train from {newest}, which did not exist "
         "when late clients began: choose fedasync, fedbuff or a method whose clients train from "
         "what they have received last, such as pfedgraph (a method of your own says so by "
         "starts_from_server=False among its facts)"

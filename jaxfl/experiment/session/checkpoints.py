@@ -26,7 +26,7 @@ from jaxfl.simulation import checkpoint, mesh, processes
 def write_checkpoint(
     out: Path, config: Config, record: Record, history: History, best: Best | None, built: Built
 ) -> Path:
-    """Writes the checkpoint after a record, then removes old ones beyond the newest `--keep`.
+    """Writes the checkpoint after a record, then removes old ones beyond the newest ones.
 
     What earlier checkpoints have of the rounds is not written again: it is in pieces, which all
     checkpoints share.
@@ -66,7 +66,7 @@ def write_checkpoint(
             write_manifest(draft, record.round, options, data, built.inputs, pieces)
             shutil.rmtree(whole, ignore_errors=True)
             os.replace(draft, whole)
-            for old in files.checkpoints(out)[: -built.options.keeping.keep]:
+            for old in files.checkpoints(out)[: -built.options.keeping.keep_checkpoints]:
                 shutil.rmtree(old)
     return whole
 

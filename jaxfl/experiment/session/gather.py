@@ -261,7 +261,7 @@ def make_federation(source: Source, parts: list[Parts], options: DataOptions) ->
     The folds of a seed follow each other. All share their training examples, unless a concept
     changes them or most are left out.
     """
-    names = ("val", "own", "test", "feedback", "split")
+    names = ("val", "test_fraction", "test", "feedback", "split")
     arguments = {name: getattr(options, name) for name in names}
     splits: list[tuple[int, int] | None] = [(fold, options.folds) for fold in range(options.folds)]
     if options.folds == 1:

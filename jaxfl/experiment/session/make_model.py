@@ -43,20 +43,20 @@ def make_model(options: ModelOptions, source: Source, dtype: str | None = None) 
         return module
     module, weights = _read(Path(options.weights), module)
     head = getattr(module, "head", "") or ""
-    parts = [options.trained or head] if options.trained or head else []
+    parts = [options.trainable or head] if options.trainable or head else []
     model: AnyModel = module
     if options.lora is not None:
-        _check_expression("--lora-layers", options.lora_layers)
+        _check_expression("layers of --lora", options.lora_layers)
         layers = options.lora_layers or _layers_with_adapters(module, options.lora, source)
         model = lora(module, options.lora, layers)
         parts.append(f"^{LORA}/")
     check(
         bool(parts),
         f"--weights: the model {options.model} has no head, so that nothing would be trained: give "
-        "--trained or --lora",
+        "trainable= or --lora",
     )
     for part in parts:
-        _check_expression("--trained", part)
+        _check_expression("trainable of --weights", part)
     return freeze(model, weights, "|".join(f"(?:{part})" for part in parts), dtype=dtype)
 
 
@@ -84,13 +84,13 @@ def _layers_with_adapters(module: nn.Module, rank: int, source: Source) -> str:
     check(
         bool(chosen),
         f"--lora {rank}: no layer of the model but its head has more than {rank} inputs and "
-        "outputs: lower it, or name the layers by --lora-layers",
+        "outputs: lower it, or name the layers by layers=",
     )
     if small:
         names = f"{', '.join(small[:3])}{', ...' if len(small) > 3 else ''}"
         warn(
             f"--lora {rank}: no adapters at {names}, for which the rank is too large: lower it, "
-            "or name the layers by --lora-layers"
+            "or name the layers by layers="
         )
     return f"^(?:{'|'.join(map(re.escape, chosen))})$"
 
@@ -106,7 +106,7 @@ def _make_module(options: ModelOptions, source: Source) -> nn.Module:
         resizing = [name for name, x in MODELS.items() if "side" in inspect.signature(x).parameters]
         check(
             "side" in options_of_model,
-            f"--side {options.side}: the model {options.model} takes images as they are, and "
+            f"side of --model is {options.side}: {options.model} takes images as they are, and "
             f"{', '.join(resizing)} resize them: leave it out, or choose another model",
         )
         known["side"] = options.side

@@ -126,7 +126,7 @@ def compile_run(built: Built, done: int = 0) -> Program:
             np.arange(built.clients, dtype=ids.dtype), seeds.shape(built.clients)
         )
         models_of_all = models
-        if options.keeping.keep_models and ids.shape != everybody.shape:
+        if options.keeping.keep_models != "none" and ids.shape != everybody.shape:
             models_of_all, _ = compile_deploy(everybody)
 
     def evaluate(

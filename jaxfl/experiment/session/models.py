@@ -122,18 +122,18 @@ def tell_size(best: Best, directory: Path, every: int | None, rounds: int) -> No
     Args:
       best: of the size of all models.
       directory: of the run.
-      every: the option `--keep-models-every`.
+      every: rounds between two snapshots.
       rounds: of the run.
     """
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(best.models))
     if 2 * size > LARGE:
         warn(
-            f"{directory / MODELS} will take {2 * size / 1e9:.1f} GB: --no-keep-models leaves it "
+            f"{directory / MODELS} will take {2 * size / 1e9:.1f} GB: --keep models=none leaves it "
             "out"
         )
     count = rounds // every if every else 0
     if count * size > LARGE:
         warn(
             f"{directory / SNAPSHOTS} will take {count * size / 1e9:.1f} GB, {size / 1e9:.2g} GB "
-            f"for each of {count} rounds: a larger --keep-models-every keeps fewer"
+            f"for each of {count} rounds: a larger number in --keep models keeps fewer"
         )

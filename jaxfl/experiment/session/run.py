@@ -197,7 +197,7 @@ def to_resume(directory: Path, rounds: int | None = None) -> Config:
         check(
             bool(newest) and int(newest[0].name) == config.rounds,
             f"{directory} holds no checkpoint of its last round: only a run with "
-            "--checkpoint-every can go on after its end",
+            "--keep checkpoints=can go on after its end",
         )
     return config if rounds is None else replace(config, rounds=rounds)
 
@@ -225,9 +225,9 @@ def record_run(
     run, keeping = built.options.run, built.options.keeping
     is_main = processes.is_main_process()
     history = History(built, out / files.ROUNDS)
-    best = models.no_best(program) if keeping.keep_models else None
+    best = models.no_best(program) if keeping.keep_models != "none" else None
     if best and is_main:
-        models.tell_size(best, out, keeping.keep_models_every, run.rounds)
+        models.tell_size(best, out, keeping.snapshot_every, run.rounds)
     if checkpoint is not None:
         padded = built.data.stored is None
         program, best = checkpoints.read_checkpoint(checkpoint, program, best, history, padded)
@@ -251,7 +251,7 @@ def record_run(
                     shown["stopped"] = history.stopped
                 follow(config, shown)
                 best = best and models.better(best, program, record)
-            if keeping.keep_models_every and number % keeping.keep_models_every == 0:
+            if keeping.snapshot_every and number % keeping.snapshot_every == 0:
                 models.write_snapshot(program.deploy(state), number, out)
             if run.fail_on_divergence:
                 _check_convergence(history, number)
@@ -302,8 +302,8 @@ def _tell(
     if history.lines and history.lines[-1]["deployed"]["mean"] is None:
         warn(
             f"no client of the run in {out} has a score: every benign client that was evaluated "
-            f"lacks test examples{_undefined(built)}; choose another --test or --own, or --eval-on "
-            "all"
+            f"lacks test examples{_undefined(built)}; choose another --test or --test-fraction, or "
+            "--eval-on all"
         )
     stop_after = built.options.scores.stop_after
     if stop_after is not None and np.isnan(history.validation).all():

@@ -61,10 +61,10 @@ def vanished_files(
     """
     metrics = directory / "metrics.jsonl"
     content = files.json_lines(history.lines)
-    candidates = [directory / "config.json", *checkpoints[-keeping.keep :]]
+    candidates = [directory / "config.json", *checkpoints[-keeping.keep_checkpoints :]]
     losses = [path for path in candidates if not path.exists()]
     losses += history.archive.lost()
-    losses += lost_snapshots(directory, keeping.keep_models_every, history.lines[-1]["round"])
+    losses += lost_snapshots(directory, keeping.snapshot_every, history.lines[-1]["round"])
     if not metrics.is_file() or metrics.read_text() != content:
         files.write_file(metrics, content)
         losses.append(metrics)

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from jaxfl.experiment.config import Config
-from jaxfl.experiment.config.fields import PictureOptions
 from jaxfl.experiment.session.build import Built
 from jaxfl.experiment.session.graph_numbers import are_layers
 from jaxfl.experiment.session.make_model import layers_by_depth
@@ -24,7 +23,25 @@ FRAMES = 40  # at most, of a picture that moves
 MILLISECONDS = 300  # a frame
 
 
-def draw_run(directory: Path, config: Config, built: Built, lines: list[Line]) -> None:
+class Style(NamedTuple):
+    """How pictures are written."""
+
+    formats: tuple[str, ...] = ("png",)  # of `files.PICTURE_FORMATS`; gif, the graph by round
+    title: bool = True  # write the setting above them
+    panels: bool = False  # also write each panel as a file of its own, without a title
+
+
+STYLE = Style()
+
+
+def draw_run(
+    directory: Path,
+    config: Config,
+    built: Built,
+    lines: list[Line],
+    style: Style = STYLE,
+    out: Path | None = None,
+) -> None:
     """Draws what there is to see of a run: at first the partition, in the end its rounds too.
 
     Args:
@@ -32,24 +49,24 @@ def draw_run(directory: Path, config: Config, built: Built, lines: list[Line]) -
       config: of the run.
       built: the run.
       lines: of `metrics.jsonl`; none when the run begins.
+      style: of the pictures.
+      out: the directory of the pictures of a finished run, if not that of the run.
     """
     from jaxfl.experiment.pictures.curves import draw_curves
     from jaxfl.experiment.pictures.partition_picture import draw_partition
 
-    options = built.options.pictures
-    # In whatever format, for a run that goes on may have another one than when it began.
-    partitions = [name for name in files.RUN_FILES if name.startswith("partition.")]
-    if not any((directory / name).exists() for name in partitions):
+    target = out or directory
+    if out is not None or not (directory / "partition.png").exists():
         draw = partial(draw_partition, built.data.source, built.data.parts[0])
-        _draw(directory, "partition", draw, data_line(built.options.data), options)
+        _draw(target, "partition", draw, data_line(built.options.data), style)
     if not lines:
         return
     title = f"{config.name}: {setting_line([config])}"
     draw = partial(draw_curves, lines, built.metrics[0], algorithm=config.algorithm)
-    _draw(directory, "curves", lambda title: draw(title=title), title, options)
+    _draw(target, "curves", lambda title: draw(title=title), title, style)
     graph = open_graph(directory)
     if graph is not None:
-        _draw_graph(directory, config, built, graph)
+        _draw_graph(target, config, built, graph, style)
 
 
 def drawn_clients(built: Built) -> "Clients":
@@ -60,23 +77,25 @@ def drawn_clients(built: Built) -> "Clients":
 
 
 def _draw(
-    directory: Path, name: str, draw: Callable[[str], "Figure"], title: str, options: PictureOptions
+    directory: Path, name: str, draw: Callable[[str], "Figure"], title: str, style: Style
 ) -> None:
-    """Writes a picture, and its panels if they are asked for; the options may leave out titles."""
+    """Writes a picture, and its panels if they are asked for; the style may leave out titles."""
     from jaxfl.experiment.pictures.drawing import write_panels, write_picture
 
-    write_picture(directory, name, draw(title if options.title else ""), options.format)
-    if options.panels:
-        write_panels(directory, name, partial(draw, ""), options.format)
+    write_picture(directory, name, draw(title if style.title else ""), style.formats)
+    if style.panels:
+        write_panels(directory, name, partial(draw, ""), style.formats)
 
 
-def _draw_graph(directory: Path, config: Config, built: Built, graph: GraphFile) -> None:
+def _draw_graph(
+    directory: Path, config: Config, built: Built, graph: GraphFile, style: Style
+) -> None:
     """Writes the pictures of the mixing weights of the first seed."""
     from jaxfl.experiment.pictures.depth import draw_depth
     from jaxfl.experiment.pictures.drawing import gif, write_picture
     from jaxfl.experiment.pictures.graphs import Graph, draw_graph, evenly_spaced
 
-    options, clients = built.options.pictures, drawn_clients(built)
+    clients = drawn_clients(built)
 
     def title(place: int) -> str:
         return graph_title(config, int(graph.rounds[place]))
@@ -88,16 +107,16 @@ def _draw_graph(directory: Path, config: Config, built: Built, graph: GraphFile)
 
     end = len(graph.ids) - 1
     (last,) = graphs([end])
-    _draw(directory, "graph", partial(draw_graph, last, clients), title(end), options)
+    _draw(directory, "graph", partial(draw_graph, last, clients), title(end), style)
     if len(graph.names) > 1 and are_layers(
         graph.names, layers_by_depth(built.options.model, built.data.source)
     ):
-        figure = draw_depth(last, clients, title(end) if options.title else "")
-        write_picture(directory, "graph_by_layer", figure, options.format)
-    if "gif" in options.format:
+        figure = draw_depth(last, clients, title(end) if style.title else "")
+        write_picture(directory, "graph_by_layer", figure, style.formats)
+    if "gif" in style.formats:
         places = evenly_spaced(len(graph.ids), FRAMES)
         frames = [
-            draw_graph(one, clients, title(place) if options.title else "")
+            draw_graph(one, clients, title(place) if style.title else "")
             for one, place in zip(graphs(places), places, strict=True)
         ]
         files.write_file(directory / "graph.gif", gif(frames, MILLISECONDS))

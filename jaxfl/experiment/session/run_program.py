@@ -144,7 +144,7 @@ def stretches(options: Options, done: int = 0) -> list[tuple[int, int]]:
       done: rounds that are already done.
     """
     keeping = options.keeping
-    intervals = (options.scores.eval_every, keeping.checkpoint_every, keeping.keep_models_every)
+    intervals = (options.scores.eval_every, keeping.checkpoint_every, keeping.snapshot_every)
     breaks = {stop for every in intervals for stop in stops(options.run.rounds, every)}
     return list(pairwise(of_two_lengths([done, *sorted(one for one in breaks if one > done)])))
 

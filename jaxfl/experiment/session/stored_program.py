@@ -54,7 +54,7 @@ def stored_program(built: Built, stored: StoredFederation, directory: Path, done
             built.algorithm,
             random_stream(seed, INIT),
             stored,
-            keep=built.options.keeping.keep,
+            keep=built.options.keeping.keep_checkpoints,
             resume=done > 0,
         )
     rounds = make_stored_rounds(

@@ -37,7 +37,7 @@ def interval(keep: Keep, rounds: int, size: int) -> int:
     would have kept if it had been so long from the beginning.
 
     Args:
-      keep: the option `--keep-weights`.
+      keep: the option `--keep weights`.
       rounds: of the whole run.
       size: bytes of the weights of a round, of all parts and seeds.
 
@@ -66,7 +66,7 @@ class Archive:
 
         Args:
           folder: of the pieces.
-          keep: the option `--keep-weights`.
+          keep: the option `--keep weights`.
           rounds: of the whole run.
         """
         self.folder, self.rounds = folder, rounds
@@ -96,7 +96,7 @@ class Archive:
         Args:
           number: of its last round, from 1.
           arrays: to be kept: `ids` [S, L, M], `lines` [E], and others [S, E, ...].
-          weights: by name, [S, L, M, M]. Those that `--keep-weights` leaves out are not kept.
+          weights: by name, [S, L, M, M]. Those that `--keep weights` leaves out are not kept.
         """
         for name, array in arrays.items():
             self.arrays.setdefault(name, []).append(array)
@@ -205,12 +205,12 @@ class Archive:
         self.every = interval(self.keep, self.rounds, self.size)
 
     def _tell(self) -> None:
-        """Says once what `--keep-weights auto` leaves out."""
+        """Says once what `--keep weights=auto` leaves out."""
         if self.keep == "auto" and self.every > 1 and not self.told:
             size = self.rounds * self.size / 1e9
             warn(
                 f"the mixing weights of {self.rounds} rounds are {size:.1f} GB: graph.npz will "
-                f"have one round in {self.every}, and all with --keep-weights all"
+                f"have one round in {self.every}, and all with --keep weights=all"
             )
         self.told = True
 

@@ -16,8 +16,9 @@ import numpy as np
 
 from jaxfl.core.errors import InputError, check
 from jaxfl.core.locks import open_in_place
-from jaxfl.experiment.config.fields import PICTURE_FORMATS
 from jaxfl.simulation import processes
+
+PICTURE_FORMATS = ("png", "pdf", "svg")  # of pictures that do not move
 
 
 def _pictures(*names: str) -> tuple[str, ...]:
@@ -25,7 +26,7 @@ def _pictures(*names: str) -> tuple[str, ...]:
     return tuple(f"{name}.{format}" for name in names for format in PICTURE_FORMATS)
 
 
-# The panels of pictures, which --panels writes as files of their own.
+# The panels of pictures, which `jaxfl report --panels` writes as files of their own.
 PANELS = {
     "partition": ("labels", "examples"),
     "curves": ("scores", "loss", "collaborators", "weights"),

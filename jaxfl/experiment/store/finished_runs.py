@@ -65,6 +65,13 @@ def load_finished(directories: list[Path], *, clients: bool = False) -> Runs:
     }
 
 
+def is_search(directory: Path) -> bool:
+    """Whether the directory holds a search, and no runs."""
+    return (directory / "sweep.json").is_file() and not any(
+        (directory / name).is_file() for name in ("summary.json", "comparison.json")
+    )
+
+
 def read_run(directory: Path, *, clients: bool = False) -> RunRecord:
     """The finished run in a directory.
 

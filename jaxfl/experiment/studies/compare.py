@@ -16,14 +16,15 @@ from jaxfl.experiment.session.interrupt import hint
 from jaxfl.experiment.session.make_program import make_program
 from jaxfl.experiment.session.run import Follow, execute, record_run, resume, silent, to_resume
 from jaxfl.experiment.session.run_directory import begin
-from jaxfl.experiment.session.run_pictures import draw_run, drawn_clients
+from jaxfl.experiment.session.run_pictures import draw_run
 from jaxfl.experiment.store import files, locks
 from jaxfl.experiment.store.digests import check_inputs, digests_of
-from jaxfl.experiment.store.finished_runs import last_graph, load_finished, read_run
+from jaxfl.experiment.store.finished_runs import load_finished, read_run
 from jaxfl.experiment.store.read_records import read_digests, read_summary
 from jaxfl.experiment.store.records import Digests, Summary
 from jaxfl.experiment.studies.budget import equalise
 from jaxfl.experiment.studies.comparison import write_comparison
+from jaxfl.experiment.studies.redraw import draw_graphs_of
 from jaxfl.simulation import processes
 
 # The files with which the directory of a comparison begins and ends
@@ -293,16 +294,5 @@ def write_table(out: Path, directories: dict[str, Path], first: Built) -> dict[s
       directories: those of its finished runs, by their names.
       first: the first run.
     """
-    from jaxfl.experiment.pictures.drawing import write_picture
-    from jaxfl.experiment.pictures.graphs import Graph, draw_graphs
-
-    graphs = {name: last_graph(run) for name, run in directories.items()}
-    by_name = {name: Graph(*graph) for name, graph in graphs.items() if graph is not None}
-    if by_name:
-        figure = draw_graphs(by_name, drawn_clients(first))
-        write_picture(out, "graphs", figure, first.options.pictures.format)
-    pictures = first.options.pictures
-    runs = load_finished(list(directories.values()))
-    return write_comparison(
-        runs, out, pictures.format, title=pictures.title, panels=pictures.panels
-    )
+    draw_graphs_of(directories, out, first)
+    return write_comparison(load_finished(list(directories.values())), out)

@@ -20,6 +20,7 @@ from jaxfl.experiment.store.digests import check_inputs
 from jaxfl.experiment.store.read_records import read_plan, read_trials
 from jaxfl.experiment.store.records import Plan, Search, Trial, TrialEntry, TrialLine
 from jaxfl.experiment.studies.points import Point
+from jaxfl.experiment.studies.redraw import draw_search
 from jaxfl.experiment.studies.trials import (
     Group,
     build_groups,
@@ -265,10 +266,6 @@ def write_search(
     Returns:
       The best trial by validation score: the only one whose test score is written by default.
     """
-    from jaxfl.experiment.pictures.curves import draw_sweep
-    from jaxfl.experiment.pictures.drawing import write_picture
-    from jaxfl.experiment.tables.heading import setting_line
-
     best = trials[0]
     rows: list[TrialEntry] = []
     for trial in trials:
@@ -276,8 +273,7 @@ def write_search(
         if show_test:
             rows[-1]["test_not_for_choosing"] = trial["test"]
     files.write_file(out / "best.json", to_json(with_point(config, best["point"])))
-    title = f"{config.algorithm}: {setting_line([config])}" if config.title else ""
-    write_picture(out, "sweep", draw_sweep(trials, title, config.metric), config.format)
+    draw_search(config, rows, out)
     record: Search = {"trials": rows, "best": best}
     files.write_json(out / "sweep.json", record)
     return best

@@ -13,7 +13,8 @@ from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import check
 from jaxfl.core.options import options_of, takes_traced_numbers
 from jaxfl.experiment.config import Config, Setting, resolve
-from jaxfl.experiment.config.hints import hints, option, read_field
+from jaxfl.experiment.config.composite import option
+from jaxfl.experiment.config.hints import hints, read_field
 from jaxfl.experiment.session.build import Built, build
 from jaxfl.experiment.session.gather import Data, gather
 from jaxfl.experiment.session.lines import number_or_null

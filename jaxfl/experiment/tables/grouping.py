@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from jaxfl.experiment.config.hints import as_typed, option
+from jaxfl.experiment.config.composite import typed
+from jaxfl.experiment.config.hints import as_typed
 from jaxfl.experiment.store.records import Runs
 from jaxfl.experiment.tables.heading import SAME_CLIENTS, differing_options, setting_of
 
@@ -11,7 +12,8 @@ from jaxfl.experiment.tables.heading import SAME_CLIENTS, differing_options, set
 class Group(NamedTuple):
     """Runs with the same clients: their scores can be compared."""
 
-    setting: str  # what the other groups have otherwise, as "--beta 0.1"; "" if there is one group
+    # What the other groups have otherwise, as "--partition :beta=0.1"; "" if there is one group.
+    setting: str
     runs: Runs  # by short names
 
 
@@ -102,6 +104,5 @@ def _with_options(name: str, runs: Runs, ignored: str | None) -> list[str]:
 
 
 def _as_options(names: list[str], values: Iterable[Any]) -> str:
-    return " ".join(
-        f"{option(name)} {as_typed(value)}" for name, value in zip(names, values, strict=True)
-    )
+    options = typed({name: as_typed(value) for name, value in zip(names, values, strict=True)})
+    return " ".join(f"{name} {value}" for name, value in options.items())

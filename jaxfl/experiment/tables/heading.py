@@ -8,8 +8,9 @@ from dataclasses import fields
 from typing import Any
 
 from jaxfl.experiment.config import Config, Setting
+from jaxfl.experiment.config.composite import option
 from jaxfl.experiment.config.fields import DataOptions
-from jaxfl.experiment.config.hints import marked, notes_of, option
+from jaxfl.experiment.config.hints import marked, notes_of
 from jaxfl.experiment.config.notes import NO_SCORE, OF_CLIENTS, Effect, Heading
 from jaxfl.experiment.store.records import Runs
 
@@ -37,7 +38,7 @@ def setting_line(configs: Configs) -> str:
     }
     line = _sentences(options)
     if names:
-        line += f"; the runs differ in {' '.join(option(name) for name in names)}"
+        line += f"; the runs differ in {' and '.join(option(name) for name in names)}"
     return line.removeprefix("; ")
 
 

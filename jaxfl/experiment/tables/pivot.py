@@ -8,7 +8,8 @@ from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import check, check_name
 from jaxfl.core.options import options_of
 from jaxfl.experiment.config import Config
-from jaxfl.experiment.config.hints import as_typed, option
+from jaxfl.experiment.config.composite import option
+from jaxfl.experiment.config.hints import as_typed
 from jaxfl.experiment.store.records import RunRecord, Runs
 from jaxfl.experiment.tables.constant import constant_of
 from jaxfl.experiment.tables.differences import difference, reference_of, short_difference

@@ -9,8 +9,9 @@ from jaxfl.core.errors import InputError
 from jaxfl.core.options import accepts
 from jaxfl.experiment import Config, Setting
 from jaxfl.experiment.config import to_json
+from jaxfl.experiment.config.composite import option, typed
 from jaxfl.experiment.config.effects import alternatives, check_effects, idle
-from jaxfl.experiment.config.hints import hints, notes_of, option
+from jaxfl.experiment.config.hints import hints, notes_of
 from jaxfl.experiment.config.notes import GIVEN, Effect, Excludes, Heading, Needs, Others
 from jaxfl.experiment.tables.heading import SENTENCES, setting_line
 
@@ -48,7 +49,7 @@ def test_an_option_without_effect_is_refused_and_its_default_passes(name, note):
     check_effects(Setting(**plain))
     without = Setting(**plain, **{name: other_value(name)})
     assert idle(without) == [name]
-    with pytest.raises(InputError, match=rf"^{option(name)} is .*no effect without --"):
+    with pytest.raises(InputError, match=rf"^{option(name)} is .*no effect without "):
         check_effects(without)
     other, values = next(iter(note.others.items()))
     needed = {other: other_value(other) if values is GIVEN else values[0]}
@@ -64,10 +65,10 @@ def test_an_option_without_its_need_is_refused(name, note):
         for other, values in note.others.items()
         if values is not GIVEN and DEFAULTS[other] in values
     }
-    words = next(iter(note.others)).replace("_", "-")
-    message = rf"^{option(name)} .*is given without --(no-)?{words}.*: give both$"
+    kept = "last" if "keep_models" in note.others else "none"
+    message = rf"^{option(name)} .*is given without {option(next(iter(note.others)))}.*: give both$"
     with pytest.raises(InputError, match=message):
-        Setting(**({name: value, "keep_models": "keep_models" in note.others} | lacking))
+        Setting(**({name: value, "keep_models": kept} | lacking))
 
 
 @pytest.mark.parametrize(("one", "other"), alternatives(Setting))
@@ -77,14 +78,16 @@ def test_of_two_alternatives_one_is_refused_and_the_typed_one_replaces_the_other
     both = {name: other_value(name) for name in (one, other)}
     with pytest.raises(InputError, match=f"^both {option(one)} and {option(other)} are given: "):
         Setting(**both)
-    for typed, replaced in ((one, other), (other, one)):
+    for given, replaced in ((one, other), (other, one)):
         values = {replaced: both[replaced], "attack": "shuffle"}
         file = tmp_path / "config.json"
         file.write_text(to_json(Config(**values)))
-        word = str(both[typed][0] if isinstance(both[typed], tuple) else both[typed])
-        command = parse(["run", "--config", str(file), option(typed), word])
+        word = (
+            "+".join(map(str, both[given])) if isinstance(both[given], tuple) else str(both[given])
+        )
+        command = parse(["run", "--config", str(file), *next(iter(typed({given: word}).items()))])
         assert getattr(command, replaced) == DEFAULTS[replaced]
-        assert getattr(command, typed) == both[typed]
+        assert getattr(command, given) == both[given]
 
 
 @pytest.mark.parametrize(("name", "note"), of_kind(Excludes))

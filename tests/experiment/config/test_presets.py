@@ -15,7 +15,7 @@ SMALL = ["--dataset", "digits", "--model", "linear", "--rounds", "2", "--local-s
 
 @pytest.mark.slow
 def test_the_options_of_a_preset_are_those_of_the_command_but_for_what_is_given():
-    command = parse(["run", "local", "--preset", "pfedgraph-modest", "--beta", "0.3"])
+    command = parse(["run", "local", "--preset", "pfedgraph-modest", "--partition", ":beta=0.3"])
     expected = preset("pfedgraph-modest").options | {"beta": 0.3}
     found = {name: getattr(command, name) for name in expected}
     assert found == expected

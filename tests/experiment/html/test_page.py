@@ -45,7 +45,7 @@ SHORT = {
     "seeds": 2,
     "participation": 0.75,
     "score_after": "none",
-    "keep_models": False,
+    "keep_models": "none",
 }
 
 
@@ -333,7 +333,7 @@ def test_the_page_has_the_configs_the_versions_and_the_commands(compared, page):
 
 def test_options_that_are_not_the_defaults_are_named_as_on_the_command_line():
     config = Config(algorithm="pfedgraph", hyper={"alpha": 0.5}, malicious=(1, 2), attack="gauss")
-    expected = {"algorithm": "pfedgraph", "--attack": "gauss", "--malicious": "1 2", "alpha": "0.5"}
+    expected = {"algorithm": "pfedgraph", "--attack": "gauss:clients=1+2", "alpha": "0.5"}
     assert changed_options(config) == expected
 
 

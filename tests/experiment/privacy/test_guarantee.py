@@ -369,13 +369,9 @@ def here(tmp_path, monkeypatch):
 def test_a_run_says_what_it_guarantees_and_repeats_itself(capsys):
     options = [
         "--clip",
-        "0.5",
-        "--noise",
-        "3",
+        "0.5:noise=3,delta=1e-4",
         "--compress",
         "int8",
-        "--delta",
-        "1e-4",
         "--participation",
         "0.5",
     ]
@@ -403,7 +399,7 @@ def test_a_run_says_what_it_guarantees_and_repeats_itself(capsys):
 
 @pytest.mark.slow
 def test_a_run_with_noise_on_gradients_says_how_often_an_example_was_in_a_batch():
-    options = ["--example-clip", "1", "--example-noise", "6", "--batch-size", "20", "--seeds", "2"]
+    options = ["--example-clip", "1:noise=6", "--batch-size", "20", "--seeds", "2"]
     options += ["--clients", "3", "--max-examples", "20", "--partition", "iid"]
     assert main(["run", "ditto", *SHORT, "--eval-every", "2", *options, "--out", "x"]) == 0
     summary = json.loads(Path("x/summary.json").read_text())
@@ -420,16 +416,19 @@ def test_a_run_with_noise_on_gradients_says_how_often_an_example_was_in_a_batch(
     [
         (["--clip", "0"], "--clip is 0.0: expected a positive number"),
         (["--clip", "nan"], "--clip is nan: expected a positive number"),
-        (["--noise", "1"], "--noise is given without --clip, its unit: give both"),
-        (["--clip", "1", "--noise", "-1"], "--noise is -1.0: expected a non-negative number"),
+        (["--clip", ":noise=1"], "noise of --clip is given without --clip, its unit: give both"),
+        (["--clip", "1:noise=-1"], "noise of --clip is -1.0: expected a non-negative number"),
         (["--example-clip", "-2"], "--example-clip is -2.0: expected a positive number"),
-        (["--example-noise", "1"], "--example-noise is given without --example-clip"),
+        (["--example-clip", ":noise=1"], "noise of --example-clip is given without --example-clip"),
         (
             ["--clip", "1", "--example-clip", "1"],
             "both --clip and --example-clip are given: choose",
         ),
-        (["--delta", "0"], "--delta is 0.0: expected a number in (0, 1)"),
-        (["--compress", "topk", "--top-k", "0"], "--top-k is 0.0: expected a fraction in (0, 1]"),
+        (["--clip", ":delta=0"], "delta of --clip is 0.0: expected a number in (0, 1)"),
+        (
+            ["--compress", "topk:fraction=0"],
+            "fraction of --compress is 0.0: expected a fraction in (0, 1]",
+        ),
     ],
 )
 def test_bad_options_are_one_line_and_nothing_is_written(options, named, capsys):

@@ -303,7 +303,7 @@ def test_what_does_not_fit_is_refused_in_one_line(sites, tmp_path, capsys):
     copy = tmp_path / "copy"
     shutil.copytree(sites, copy)
     (copy / "fedavg" / "models.npz").unlink()
-    assert "run again without --no-keep-models" in error_of(copy, "--clients")
+    assert "run again without --keep models=none" in error_of(copy, "--clients")
     shutil.copy(sites / "fedavg" / "models.npz", copy / "fedavg")
     digests = json.loads((copy / "pfedgraph" / "inputs.json").read_text())
     (copy / "pfedgraph" / "inputs.json").write_text(json.dumps(digests | {"data": ["0" * 64]}))
@@ -318,7 +318,7 @@ SHORT = dataclasses.replace(SHORT, local_steps=3)
 def seeds(tmp_path_factory):
     """Two methods with three seeds, without models, of clients of which one attacks."""
     folder = tmp_path_factory.mktemp("seeds")
-    options = {"seeds": 3, "keep_models": False, "score_after": "none"}
+    options = {"seeds": 3, "keep_models": "none", "score_after": "none"}
     options |= {"attack": "sign_flip", "malicious": (1,), "unseen": 0.25}
     for name in ("local", "fedavg"):
         config = dataclasses.replace(SHORT, algorithm=name, **options)
@@ -352,7 +352,7 @@ def test_over_seeds_the_interval_is_that_of_the_paired_t_test(seeds):
 
 @pytest.mark.slow(seconds=20)
 def test_runs_of_one_seed_each_are_seeds_of_one_run(seeds, tmp_path):
-    options = {"keep_models": False, "score_after": "none"}
+    options = {"keep_models": "none", "score_after": "none"}
     options |= {"attack": "sign_flip", "malicious": (1,), "unseen": 0.25}
     for name in ("local", "fedavg"):
         for seed in range(3):

@@ -110,9 +110,9 @@ def test_metrics_are_arrays_of_the_evaluations(short):
 
 @pytest.mark.slow
 def test_a_run_without_models_says_how_to_get_them(tmp_path):
-    execute(dataclasses.replace(SHORT, rounds=1, keep_models=False), tmp_path / "run")
+    execute(dataclasses.replace(SHORT, rounds=1, keep_models="none"), tmp_path / "run")
     assert not (tmp_path / "run/models.npz").exists()
-    message = r"holds no models\.npz: run again without --no-keep-models"
+    message = r"holds no models\.npz: run again without --keep models=none"
     with pytest.raises(InputError, match=message):
         jaxfl.load(tmp_path / "run").predict(0, np.zeros((1, 8, 8, 1)))
 
@@ -120,7 +120,7 @@ def test_a_run_without_models_says_how_to_get_them(tmp_path):
 @pytest.mark.slow
 def test_a_large_file_of_models_is_told_before_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(kept, "LARGE", 1000)
-    with pytest.warns(RunWarning, match=r"models\.npz will take 0\.0 GB: --no-keep-models"):
+    with pytest.warns(RunWarning, match=r"models\.npz will take 0\.0 GB: --keep models=none"):
         execute(dataclasses.replace(SHORT, rounds=1, algorithm="fedavg"), tmp_path / "run")
 
 

@@ -29,7 +29,7 @@ from jaxfl.simulation.statistics import timed_summary
 methods = script("methods")
 SHORT = ["--rounds", "4", "--local-steps", "2", "--model", "linear", "--clients", "6"]
 SHORT += ["--partition", "iid", "--participation", "0.34", "--score-after", "none"]
-LATE = ["--arrivals", "asynchronous"]
+LATE = ["--speeds", ":arrivals=asynchronous"]
 
 
 def lines_of(out):
@@ -43,7 +43,7 @@ def summary_of(out):
 @pytest.mark.slow
 def test_clients_that_arrive_late_are_those_of_the_schedule(tmp_path, capsys):
     out = tmp_path / "x"
-    options = ["--speeds", "1", "--speed-seed", "3", "--seeds", "2", "--target", "0.01"]
+    options = ["--speeds", "1:seed=3", "--seeds", "2", "--target", "0.01"]
     assert main(["run", "pfedgraph", *SHORT, *LATE, *options, "--out", str(out)]) == 0
     ids, times = clock.arrivals(clock.log_normal(6, 1.0, seed=3), 2, 4)
     with np.load(out / "graph.npz") as graph:
@@ -124,7 +124,7 @@ def test_durations_that_change_before_a_run_goes_on_are_refused(tmp_path):
 
 @pytest.mark.slow
 def test_late_clients_on_disk_have_the_times_and_scores_of_those_in_memory(tmp_path):
-    options = [*SHORT, *LATE, "--speeds", "1", "--no-keep-models"]
+    options = [*SHORT, *LATE, "--speeds", "1", "--keep", "models=none"]
     assert main(["run", "fedasync", *options, "--out", str(tmp_path / "memory")]) == 0
     options += ["--store", str(tmp_path / "data")]
     assert main(["run", "fedasync", *options, "--out", str(tmp_path / "disk")]) == 0
@@ -148,10 +148,13 @@ def test_newcomers_arrive_never(tmp_path):
     ("given", "said"),
     [
         (["--speeds", "1", "--durations", "d.npy"], "both --speeds and --durations are given"),
-        (LATE, "--arrivals is asynchronous, and has no effect without --speeds or --durations"),
-        (["--speed-seed", "2"], "--speed-seed is 2, and has no effect without --speeds"),
+        (
+            LATE,
+            "arrivals of --speeds is asynchronous, and has no effect without --speeds or",
+        ),
+        (["--speeds", ":seed=2"], "seed of --speeds is 2, and has no effect without --speeds"),
         (["--speeds", "-1"], "--speeds is -1.0: expected a number in [0, 10]"),
-        (["--speeds", "1", "--arrivals", "late"], "--arrivals is late: expected"),
+        (["--speeds", "1:arrivals=late"], "arrivals of --speeds is late: expected"),
         (["--durations", "none.npy"], "expected a .npy file that exists"),
         (
             ["--target", "80"],

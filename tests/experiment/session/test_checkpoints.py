@@ -112,7 +112,7 @@ def test_a_run_without_a_checkpoint_is_begun_anew_and_devices_may_change(tmp_pat
     execute(config, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         execute(config, out, follow=interrupt_after(1))
-    (only,) = files.checkpoints(out)  # without --checkpoint-every, too
+    (only,) = files.checkpoints(out)  # without --keep checkpoints, too
     resume(out, devices=2)
     a, b = (
         np.load(path / "clients.npz", allow_pickle=False)["deployed_test"]

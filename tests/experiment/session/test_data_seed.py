@@ -81,7 +81,7 @@ def test_it_is_an_option_as_any_other(tmp_path, capsys):
 def test_runs_of_other_seeds_open_the_clients_on_disk_if_these_are_theirs(
     data_seed, fits, tmp_path
 ):
-    stored = {"store": str(tmp_path / "data"), "keep_models": False, "concept": None}
+    stored = {"store": str(tmp_path / "data"), "keep_models": "none", "concept": None}
     first = resolve(dataclasses.replace(SHORT, data_seed=data_seed, seed=1, **stored))
     second = resolve(dataclasses.replace(SHORT, data_seed=data_seed, seed=2, **stored))
     expected = build(first, gather(first)).data.digest

@@ -107,8 +107,8 @@ def test_a_fold_is_the_run_that_it_would_be_alone(tmp_path):
     ("options", "message"),
     [
         ({"test": "global"}, "--folds is given without --test own, as a fold tests a client"),
-        ({"own": 0.3}, "both --folds and --own are given: a fold is the part"),
-        ({"store": "s", "keep_models": False}, "--store is given without --folds 1, as it runs"),
+        ({"test_fraction": 0.3}, "both --folds and --test-fraction are given: a fold is the part"),
+        ({"store": "s", "keep_models": "none"}, "--store is given without --folds 1, as it runs"),
         ({"folds": 0}, "--folds is 0: expected a whole number from 1 to 1,000"),
         ({"folds": 41}, "client 0, 1, 2 holds fewer examples than the 41 folds"),
     ],

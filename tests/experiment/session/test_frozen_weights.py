@@ -13,6 +13,9 @@ from jaxfl.core import tree
 from jaxfl.core.errors import InputError, RunWarning
 from jaxfl.experiment import Config, build, execute, gather, resolve
 from jaxfl.experiment.session.make_model import layers_by_depth, make_model
+from jaxfl.experiment.session.run_pictures import Style
+from jaxfl.experiment.store.finished_runs import load_finished
+from jaxfl.experiment.studies.redraw import redraw
 from jaxfl.models import MODELS
 from jaxfl.models.vit import ViT
 
@@ -112,14 +115,13 @@ def test_a_run_predicts_as_the_module_with_its_weights_and_products_of_adapters(
 @pytest.mark.pictures
 def test_weights_of_adapters_are_in_the_order_of_their_depth(folder):
     directory = folder / "layers"
-    config = config_in(
-        folder, algorithm="fedaghn", lora_layers="qkv|up|down", rounds=1, format=("svg",)
-    )
+    config = config_in(folder, algorithm="fedaghn", lora_layers="qkv|up|down", rounds=1)
     summary = execute(config, directory)
     adapters = [f"block{number}/{name}" for number in range(2) for name in ("qkv", "up", "down")]
     assert list(summary["graph"]) == [*adapters, "head"]
     with np.load(directory / "graph.npz", allow_pickle=False) as arrays:
         assert list(arrays) == [*(f"weights_{name}" for name in (*adapters, "head")), "ids"]
+    redraw(load_finished([directory]), directory, Style(("svg",)))
     picture = (directory / "graph_by_layer.svg").read_text()
     assert picture.index("block1/up") < picture.index("block1/down") < picture.index("head")
 
@@ -186,7 +188,7 @@ def test_a_model_without_dense_layers_but_its_head_has_no_adapters(tmp_path):
 
 @pytest.mark.slow
 def test_named_parameters_are_trained_in_place_of_the_head_and_begin_with_their_weights(folder):
-    built = built_of(config_in(folder, lora=None, lora_layers="", trained="norm/|head"))
+    built = built_of(config_in(folder, lora=None, lora_layers="", trainable="norm/|head"))
     model = built.task.problem.init(jax.random.key(0))
     with np.load(folder / "weights.npz", allow_pickle=False) as arrays:
         np.testing.assert_array_equal(model["params"]["norm"]["scale"], arrays["params/norm/scale"])
@@ -228,9 +230,12 @@ def test_without_its_weights_a_run_does_not_predict(folder, tmp_path):
     [
         ({"weights": "no.npz"}, r"no\.npz cannot be read \(No such file"),
         ({"model": "mlp"}, "no dense layer matches 'qkv'|the weights lack|the weights have"),
-        ({"lora_layers": "("}, r"--lora-layers '\(' is no regular expression"),
-        ({"lora": None, "lora_layers": "", "trained": "*"}, r"--trained '\*' is no regular"),
-        ({"trained": "nothing", "lora": None, "lora_layers": ""}, "no parameter matches"),
+        ({"lora_layers": "("}, r"layers of --lora '\(' is no regular expression"),
+        (
+            {"lora": None, "lora_layers": "", "trainable": "*"},
+            r"trainable of --weights '\*' is no regular",
+        ),
+        ({"trainable": "nothing", "lora": None, "lora_layers": ""}, "no parameter matches"),
         ({"lora": 50}, "rank 50, and the layer block0/qkv has 12 inputs"),
     ],
 )
@@ -248,8 +253,11 @@ def test_what_does_not_fit_is_refused_in_a_line_and_nothing_is_written(
     ("words", "message"),
     [
         (["--lora", "4"], "--lora is given without --weights"),
-        (["--weights", "w.npz", "--lora-layers", "qkv"], "--lora-layers is given without --lora"),
-        (["--trained", "head"], "--trained is given without --weights"),
+        (
+            ["--weights", "w.npz", "--lora", ":layers=qkv"],
+            "layers of --lora is given without --lora",
+        ),
+        (["--weights", ":trainable=head"], "trainable of --weights is given without --weights"),
         (["--weights", "w.npz", "--lora", "0"], "--lora is 0|lora is 0"),
     ],
 )
@@ -277,7 +285,7 @@ def test_images_are_resized_to_a_given_side(folder):
 @pytest.mark.slow
 def test_describe_says_how_many_floats_are_trained_and_frozen(folder, capsys):
     words = ["--model", "vit_tiny", "--weights", str(folder / "weights.npz"), "--lora", str(RANK)]
-    words += ["--lora-layers", "qkv"]
+    words += ["--lora", ":layers=qkv"]
     assert main(["describe", "--dataset", "digits", *words]) == 0
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
     with np.load(folder / "weights.npz", allow_pickle=False) as arrays:

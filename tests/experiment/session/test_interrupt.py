@@ -28,7 +28,7 @@ SHORT = Config(
     partition="iid",
     eval_every=1,
     score_after="none",
-    keep_models=False,
+    keep_models="none",
     devices=1,
 )
 

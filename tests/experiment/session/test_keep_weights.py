@@ -35,8 +35,8 @@ CONFIG = Config(
     participation=0.5,
     seeds=2,
     checkpoint_every=1,
-    keep=7,
-    keep_models=False,
+    keep_checkpoints=7,
+    keep_models="none",
     score_after="none",
     devices=1,
 )

@@ -52,7 +52,7 @@ def test_a_run_trains_on_scores_and_predicts_labels_of_positions(tmp_path, monke
     np.savez("tags.npz", x_train=X, y_train=Y, owners=OWNERS, weights=1.0 + np.arange(120) % 2)
     options = ["--dataset", "tags", "--data-dir", ".", "--rounds", "5", "--lr", "0.2"]
     options += ["--metric", "accuracy", "f1", "log_loss", "auc", "--devices", "1"]
-    options += ["--local-steps", "10", "--model", "tagger", "--val", "0", "--own", "0.4"]
+    options += ["--local-steps", "10", "--model", "tagger", "--val", "0", "--test-fraction", "0.4"]
     assert main(["run", "fedavg", *options, "--out", "run"]) == 0
     run = jaxfl.load("run")
     constant = []
@@ -117,7 +117,7 @@ def test_a_partition_is_described_by_its_positions():
     share = 100 * (Y < 0).mean()
     assert description["targets"] == f"3 labels, one for each of 6 positions, {share:.3g} % without"
     assert description["examples a client"] == "40"
-    rows = describe_each_client(source, parts, own=0.2)
+    rows = describe_each_client(source, parts, test_fraction=0.2)
     assert rows["train"] == [24] * 3
     total = sum(sum(rows[f"1 {part}"]) for part in ("train", "validation", "test"))
     assert total == (Y == 1).sum()

@@ -202,7 +202,7 @@ def test_devices_and_a_store_change_no_score(small):
     execute(dataclasses.replace(config, devices=2), folder / "devices")
     one = dataclasses.replace(config, seeds=1)
     execute(one, folder / "one")
-    stored = dataclasses.replace(one, store=str(folder / "store"), keep_models=False)
+    stored = dataclasses.replace(one, store=str(folder / "store"), keep_models="none")
     execute(stored, folder / "stored")
     for a, b in (("whole", "devices"), ("one", "stored")):
         lines, others = lines_of(folder / a), lines_of(folder / b)

@@ -41,7 +41,16 @@ def test_a_run_learns_the_next_character(tmp_path, monkeypatch, model):
     monkeypatch.setitem(MODELS, model, smaller)
     np.savez("sums.npz", **ARRAYS)
     options = ["--dataset", "sums", "--data-dir", ".", "--rounds", "4", "--lr", "0.01"]
-    options += ["--optimizer", "adam", "--local-steps", "40", "--devices", "1", "--own", "0.3"]
+    options += [
+        "--optimizer",
+        "adam",
+        "--local-steps",
+        "40",
+        "--devices",
+        "1",
+        "--test-fraction",
+        "0.3",
+    ]
     options += ["--metric", "accuracy", "perplexity", "--model", model]
     assert main(["run", "pfedgraph", *options, "--out", "run"]) == 0
     run = jaxfl.load("run")

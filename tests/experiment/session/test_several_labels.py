@@ -31,7 +31,7 @@ def test_a_run_trains_on_scores_and_predicts_several_labels(tmp_path, monkeypatc
     np.savez("fruit.npz", x_train=X, y_train=Y, owners=OWNERS, class_names=names)
     options = ["--dataset", "fruit", "--data-dir", ".", "--rounds", "5", "--lr", "0.2"]
     options += ["--metric", "accuracy", "f1", "log_loss", "auc", "--devices", "1"]
-    options += ["--local-steps", "10", "--val", "0", "--own", "0.4"]
+    options += ["--local-steps", "10", "--val", "0", "--test-fraction", "0.4"]
     assert main(["run", "fedavg", *options, "--out", "run"]) == 0
     run = jaxfl.load("run")
     constant = []
@@ -77,7 +77,7 @@ def test_a_partition_of_several_labels_is_described():
     mean = Y.sum() / len(Y)
     assert description["targets"] == f"3 labels, {mean:.3g} an example in the mean"
     assert description["examples a client"] == "60"
-    rows = describe_each_client(source, parts, own=0.2)
+    rows = describe_each_client(source, parts, test_fraction=0.2)
     assert sum(sum(rows[f"1 {part}"]) for part in ("train", "validation", "test")) == Y[:, 1].sum()
 
 

@@ -1,4 +1,4 @@
-"""The models that `--keep-models-every` keeps: which, their bits, and what crashes leave."""
+"""The models that `--keep models=ROUNDS` keeps: which, their bits, and what crashes leave."""
 
 import dataclasses
 import os
@@ -27,7 +27,7 @@ EVERY = Config(
     test="own",
     eval_every=5,
     checkpoint_every=3,
-    keep_models_every=2,
+    keep_models=2,
     score_after="none",
     devices=1,
 )
@@ -58,7 +58,7 @@ def test_the_models_after_a_round_are_those_of_a_run_that_ends_there(folder, tmp
     assert run.model_rounds == [2, 4, 6]
     for number in (2, 4):
         out = tmp_path / str(number)
-        execute(config_in(folder, rounds=number, keep_models_every=None), out)
+        execute(config_in(folder, rounds=number, keep_models="last"), out)
         assert not (out / "snapshots").exists()
         assert bits(run.models_after(number)) == bits(jaxfl.load(out).models)
     assert bits(run.models_after(2)) != bits(run.models_after(4))
@@ -66,7 +66,7 @@ def test_the_models_after_a_round_are_those_of_a_run_that_ends_there(folder, tmp
 
 @pytest.mark.slow(seconds=4)
 def test_no_other_number_of_the_run_changes(folder, tmp_path):
-    execute(config_in(folder, keep_models_every=None), tmp_path / "x")
+    execute(config_in(folder, keep_models="last"), tmp_path / "x")
     assert same(content(tmp_path / "x"), content(folder / "whole"))
 
 
@@ -121,7 +121,7 @@ def test_a_snapshot_that_vanished_is_named(folder, tmp_path):
 @pytest.mark.slow(seconds=5)
 def test_overwriting_a_run_removes_them_and_a_folder_of_others_is_left(folder, tmp_path):
     execute(config_in(folder, rounds=2), tmp_path / "x")
-    execute(config_in(folder, rounds=1, keep_models_every=None), tmp_path / "x", overwrite=True)
+    execute(config_in(folder, rounds=1, keep_models="last"), tmp_path / "x", overwrite=True)
     assert not (tmp_path / "x/snapshots").exists()
     (tmp_path / "y/snapshots").mkdir(parents=True)
     (tmp_path / "y/snapshots/000002.npz").write_text("mine")
@@ -135,12 +135,6 @@ def test_their_size_is_told_before_the_run(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(kept, "LARGE", 500)  # 3 clients of 15 numbers take 180 bytes
     with pytest.warns(RunWarning, match=r"snapshots will take 0\.0 GB, 1\.8e-07 GB for each of 3"):
         execute(config_in(folder), tmp_path / "x")
-
-
-@pytest.mark.slow
-def test_without_models_they_are_refused(folder):
-    with pytest.raises(InputError, match="--keep-models-every is given without --keep-models, wh"):
-        config_in(folder, keep_models=False)
 
 
 @pytest.mark.slow(seconds=4)

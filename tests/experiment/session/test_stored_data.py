@@ -24,7 +24,7 @@ SHORT = Config(
     participation=0.5,
     eval_every=3,
     checkpoint_every=2,
-    keep_models=False,
+    keep_models="none",
     devices=1,
 )
 
@@ -140,7 +140,7 @@ def test_states_that_were_removed_are_missed(data, tmp_path):
     ("options", "message"),
     [
         ({"seeds": 2}, "--store is given without --seeds 1, as it runs one seed after the other"),
-        ({"keep_models": True}, "--store is given without --no-keep-models"),
+        ({"keep_models": "last"}, "--store is given without --keep models=none"),
     ],
 )
 def test_what_needs_all_clients_in_memory_is_refused(options, message, data):
@@ -162,7 +162,7 @@ def test_data_of_other_clients_are_refused(whole, data, tmp_path):
 @pytest.mark.parametrize("command", ["sweep fedavg --over lr=.1,.2", "compare --equal-budget"])
 def test_commands_that_keep_all_clients_in_memory_refuse_a_store(command, data, tmp_path, capsys):
     options = (
-        f"--partition iid --clients 6 --no-keep-models --out {tmp_path / 'out'} --store {data}"
+        f"--partition iid --clients 6 --keep models=none --out {tmp_path / 'out'} --store {data}"
     )
     assert main([*command.split(), *options.split()]) == 2
     assert "--store" in capsys.readouterr().err

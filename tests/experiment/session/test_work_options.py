@@ -70,7 +70,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_draws(whole, tmp_path):
 
 @pytest.mark.slow
 def test_clients_on_disk_draw_the_same(whole, tmp_path):
-    config = dataclasses.replace(SHORT, store=str(tmp_path / "clients"), keep_models=False)
+    config = dataclasses.replace(SHORT, store=str(tmp_path / "clients"), keep_models="none")
     summary = execute(config, tmp_path / "run")
     expected = load(whole / "summary.json")
     for name in ("lost", "reported", "batches"):
@@ -101,8 +101,11 @@ def test_a_file_gives_the_work_of_each_client_and_may_not_change(tmp_path):
     [
         (["--stragglers", "1.5"], "--stragglers is 1.5: expected a fraction in [0, 1]"),
         (["--drop", "1"], "--drop is 1.0"),
-        (["--least-work", "0.5"], "--least-work is 0.5, and has no effect without --stragglers"),
-        (["--drop-stragglers"], "--drop-stragglers is True, and has no effect without"),
+        (
+            ["--stragglers", ":least=0.5"],
+            "least of --stragglers is 0.5, and has no effect without --stragglers",
+        ),
+        (["--stragglers", ":lost=true"], "lost of --stragglers is True, and has no effect without"),
         (["--work-file", "none.npy"], "none.npy: expected a .npy file that exists"),
         (["--work-file", "work.npy", "--stragglers", "0.5"], "both --work-file and --stragglers"),
         (["--work-file", "work.npy"], "work.npy has 2 numbers, and there are 3 clients"),

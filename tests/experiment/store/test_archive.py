@@ -105,7 +105,7 @@ def test_a_longer_run_keeps_what_it_would_have_kept_from_the_beginning(tmp_path,
         fill(Archive(tmp_path, "auto", 7), 0, STRETCHES[:3], checkpoints=(7,))
     longer = Archive(tmp_path, "auto", 12)
     assert len([*longer.restore(7)]) == 1
-    with pytest.warns(RunWarning, match="12 rounds .* in 4, and all with --keep-weights all"):
+    with pytest.warns(RunWarning, match="12 rounds .* in 4, and all with --keep weights=all"):
         fill(longer, 7, STRETCHES[3:])
     numbers, stored = content(longer)
     assert numbers == [4, 8, 12]

@@ -160,8 +160,8 @@ def test_a_stopped_search_keeps_its_trials_and_goes_on_with_the_others(capsys, m
 def test_a_search_goes_on_in_one_process(capsys):
     Path("s").mkdir()
     Path("s/search.json").touch()
-    assert main(["resume", "s", "--rounds", "3", "--processes", "2", "--cluster"]) == 2
-    assert "leave out --rounds and --processes and --cluster" in capsys.readouterr().err
+    assert main(["resume", "s", "--rounds", "3", "--join", "cluster"]) == 2
+    assert "leave out --rounds and --join" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -41,7 +41,7 @@ def test_a_trial_scores_what_its_run_scores():
 
 @pytest.mark.slow(seconds=6)
 def test_malicious_clients_have_no_scores():
-    given = ["--attack", "label_flip", "--malicious", "0", "3", "--val", "0.4"]
+    given = ["--attack", "label_flip:clients=0+3", "--val", "0.4"]
     assert main(["sweep", "local", *SHORT, *given, "--over", "lr=0.01", "--out", "s"]) == 0
     found = json.loads(Path("s/sweep.json").read_text())["best"]
     assert main(["run", "--config", "s/best.json", "--out", "r"]) == 0

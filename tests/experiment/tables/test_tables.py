@@ -101,7 +101,7 @@ def test_the_heading_names_the_options_in_which_runs_differ():
     options = {"partition": "dirichlet", "clients": 5}
     one, other = (run("local", 0.5, beta=beta, **options) for beta in (0.1, 0.5))
     line = setting_of({"one": one, "other": other})
-    assert line.endswith("the runs differ in --beta")
+    assert line.endswith("the runs differ in beta of --partition")
     assert "0.1" not in line
     assert not have_same_clients({"one": one, "other": other})
     assert have_same_clients({"one": one, "other": replace(other, config=None)})

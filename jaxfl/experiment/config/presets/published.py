@@ -91,7 +91,7 @@ PRESETS |= {
         | {
             "dataset": f"movielens/{size}-ratings",
             "partition": "owner_groups",
-            "own": 0.2,
+            "test_fraction": 0.2,
             "test": "own",
             "model": "mf",
         },
@@ -138,7 +138,7 @@ FEDCEDAR = Preset(
         "classes_per_client": 2,
         "clients": 100,
         "val": 0.16,
-        "own": 0.2,
+        "test_fraction": 0.2,
         "test": "own",
         "model": "cedar3",
         "local_epochs": 5,
@@ -172,9 +172,9 @@ PRESETS |= {
     for kind, partition in (("non-IID", "shards"), ("IID", "iid"))
 }
 PRESETS["fedcedar-case-study"] = FEDCEDAR.with_options(
-    "FedCedar, section 4.4: 20 clients in each of 5 nodes (of 3: `--topology 3 --clients 60` and "
-    "clusters=3; of 4 likewise); that every fifth round draws as many clients of each node: "
-    "experiments/fedcedar_case_study.py",
+    "FedCedar, section 4.4: 20 clients in each of 5 nodes (of 3: `--partition nodes:nodes=3 "
+    "--clients 60` and clusters=3; of 4 likewise); that every fifth round draws as many clients of "
+    "each node: experiments/fedcedar_case_study.py",
     partition="nodes",
     clients=100,
     rounds=200,
@@ -231,7 +231,7 @@ PFLLIB = Preset(
         "clients": 20,
         "merge_test": True,
         "val": 0.0,
-        "own": 0.25,
+        "test_fraction": 0.25,
         "test": "own",
         "model": "fedavg_cnn",
         "augment": "none",
