@@ -9,7 +9,7 @@ they need orbax, flwr, flax.nnx and the rooms of whole runs.
 import sys
 from typing import TYPE_CHECKING, Any
 
-from jaxfl.core.start import answer_version, exit_on_interrupt, is_program
+from jaxfl.core.first_lines import answer_version, exit_on_interrupt, is_program
 
 # The imports below take a second, before the program can do anything about Ctrl-C.
 if is_program(sys.argv, sys.orig_argv):

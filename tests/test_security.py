@@ -38,7 +38,7 @@ BUILTINS = {"compile", "__import__"}
 # Where the package writes: nothing else may open for writing or change the file system.
 WRITERS = {
     "experiment/store/files.py",
-    "core/locks.py",
+    "core/file_locks.py",
     "experiment/store/npz.py",
     "experiment/session/checkpoints.py",
     "data/write.py",

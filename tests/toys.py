@@ -15,9 +15,9 @@ from jaxfl.core.messages import Clients
 from jaxfl.core.ragged import ragged
 from jaxfl.core.types import Federation, Problem, State, Task
 from jaxfl.testing import runs
-from jaxfl.testing.compare import close as close
-from jaxfl.testing.compare import differ as differ
-from jaxfl.testing.compare import equal as equal
+from jaxfl.testing.equality import close as close
+from jaxfl.testing.equality import differ as differ
+from jaxfl.testing.equality import equal as equal
 from jaxfl.testing.federations import SIZES as SIZES
 from jaxfl.testing.federations import coins as coins
 from jaxfl.testing.federations import federation as federation

@@ -17,7 +17,7 @@ import optax
 from jaxfl.algorithms import steps
 from jaxfl.core.facts import POSITIVE, Paper, method
 from jaxfl.core.types import Algorithm, Scalar, Task
-from jaxfl.kernels.server import UNDER_ROOT
+from jaxfl.kernels.server_optimizer import UNDER_ROOT
 
 PAPER = Paper(
     authors="Reddi, Sashank J. and Charles, Zachary and Zaheer, Manzil and Garrett, Zachary and "

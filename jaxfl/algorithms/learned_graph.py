@@ -43,7 +43,7 @@ from jaxfl.kernels.learned import (
     layer_similarities,
     learned_rows,
 )
-from jaxfl.kernels.server import UNDER_ROOT
+from jaxfl.kernels.server_optimizer import UNDER_ROOT
 from jaxfl.training import data_loss, deployed_losses, trainable
 
 # Added to Adam's root of squares: parameters whose gradients are far below it hardly move.

@@ -20,7 +20,7 @@ from jaxfl.core.facts import NOT_NEGATIVE, POSITIVE, Paper, method
 from jaxfl.core.messages import Down, Exchange, ServerState, Turn, Wire
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
 from jaxfl.kernels.gaussian import Gaussian, divergence, draw
-from jaxfl.kernels.server import UNDER_ROOT
+from jaxfl.kernels.server_optimizer import UNDER_ROOT
 from jaxfl.training import data_loss, of_statistics, trainable
 
 

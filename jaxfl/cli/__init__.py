@@ -31,11 +31,7 @@ from jaxfl.cli.arguments import (
     values,
     with_names,
 )
-from jaxfl.cli.commands import COMMANDS, DEMONSTRATION
-from jaxfl.cli.completion import completion
-from jaxfl.cli.groups import Unreadable, registry, union
-from jaxfl.cli.launch import asks_for_workers, launch_workers
-from jaxfl.cli.options import (
+from jaxfl.cli.command_options import (
     Cite,
     Compare,
     Describe,
@@ -48,6 +44,10 @@ from jaxfl.cli.options import (
     SettingOptions,
     Sweep,
 )
+from jaxfl.cli.commands import COMMANDS, DEMONSTRATION
+from jaxfl.cli.completion import completion
+from jaxfl.cli.groups import Unreadable, registry, union
+from jaxfl.cli.launch import asks_for_workers, launch_workers
 from jaxfl.cli.output import (
     open_closed_streams,
     output_of_command,

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jaxfl.algorithms import ALGORITHMS
-from jaxfl.cli.options import Cite, Describe
+from jaxfl.cli.command_options import Cite, Describe
 from jaxfl.core import papers
 from jaxfl.core.errors import check, check_name
 from jaxfl.core.facts import facts_of

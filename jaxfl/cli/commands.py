@@ -13,9 +13,7 @@ from jaxfl import experiment
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.cli import supervisor
 from jaxfl.cli.choices import cite, describe
-from jaxfl.cli.finished import predict, report
-from jaxfl.cli.listing import show
-from jaxfl.cli.options import (
+from jaxfl.cli.command_options import (
     Cite,
     Compare,
     Describe,
@@ -27,7 +25,9 @@ from jaxfl.cli.options import (
     Run,
     Sweep,
 )
-from jaxfl.cli.prepare import prepare
+from jaxfl.cli.finished import predict, report
+from jaxfl.cli.listing import show
+from jaxfl.cli.prepare_data import prepare
 from jaxfl.cli.progress import Follower
 from jaxfl.cli.search import is_search, resume_search, sweep
 from jaxfl.cli.start import directory, plugins, setting, settle
@@ -41,6 +41,7 @@ from jaxfl.experiment.config import (
     preset,
 )
 from jaxfl.experiment.config.hints import check_fields
+from jaxfl.experiment.config.json_text import with_none
 from jaxfl.experiment.reading.by_client import ALONE, client_answers
 from jaxfl.experiment.reading.client_tables import client_sections
 from jaxfl.experiment.session.run import to_resume
@@ -78,7 +79,7 @@ def run(command: Run, console: Console) -> None:
     config = Config(
         **setting(command),
         algorithm=algorithm,
-        hyper=hyper | parse_hyper(command.hyper),
+        hyper=hyper | with_none(algorithm, parse_hyper(command.hyper)),
         plugin=plugins(command.plugin),
     )
     settle(command, command.devices, console)

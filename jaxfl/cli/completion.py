@@ -12,7 +12,7 @@ import tyro
 
 from jaxfl.cli.groups import registry, union
 from jaxfl.cli.listing import kinds
-from jaxfl.cli.prepare import GROUPS
+from jaxfl.cli.prepare_data import GROUPS
 from jaxfl.core.errors import check_name
 from jaxfl.core.options import Names
 from jaxfl.data.published.recipes import RECIPES

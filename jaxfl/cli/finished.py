@@ -9,7 +9,7 @@ import numpy as np
 from rich.console import Console
 
 from jaxfl import experiment
-from jaxfl.cli.options import Predict, Report
+from jaxfl.cli.command_options import Predict, Report
 from jaxfl.core import tree
 from jaxfl.core.errors import check
 from jaxfl.data.arrays import read_npz

@@ -206,7 +206,7 @@ def _reader(command: type, name: str, known: Known | None) -> PrimitiveConstruct
         try:
             return spec.instance_from_str(words)
         except ValueError:
-            expected = describe(hint).replace(" or null", "")
+            expected = describe(hint).replace(" or none", "")
             problem = f"{option(name)} is {' '.join(words):.80}: expected {expected}"
             raise Unreadable(problem) from None
 

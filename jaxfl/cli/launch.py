@@ -18,8 +18,8 @@ import jax
 from rich.console import Console
 
 from jaxfl import experiment
+from jaxfl.cli.command_options import Compare, LaunchOptions, Resume, Sweep
 from jaxfl.cli.commands import configs_of, show_comparison
-from jaxfl.cli.options import Compare, LaunchOptions, Resume, Sweep
 from jaxfl.cli.progress import Follower, SearchFollower
 from jaxfl.cli.search import check_as_it_began, is_search, show_search, trials_of
 from jaxfl.cli.start import directory, settle

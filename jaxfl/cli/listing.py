@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from jaxfl.algorithms import ALGORITHMS
+from jaxfl.cli.command_options import List
 from jaxfl.cli.describe_method import describe_factory, describe_function, first_line, short_line
 from jaxfl.cli.groups import metavar, text_of
-from jaxfl.cli.options import List
 from jaxfl.core.errors import check_name
 from jaxfl.data import CONCEPTS, PARTITIONS, list_data_sets
 from jaxfl.data.augment import AUGMENTATIONS

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from jaxfl.cli.options import Resume, Sweep
+from jaxfl.cli.command_options import Resume, Sweep
 from jaxfl.cli.progress import SearchFollower
 from jaxfl.cli.start import directory, plugins, setting, settle
 from jaxfl.core.errors import check
@@ -18,6 +18,7 @@ from jaxfl.core.text import visible
 from jaxfl.experiment.config import Config, parse_hyper, parse_value
 from jaxfl.experiment.config.composite import option
 from jaxfl.experiment.config.hints import check_fields
+from jaxfl.experiment.config.json_text import with_none
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.read_records import read_plan, read_search
 from jaxfl.experiment.store.records import Trial
@@ -59,7 +60,7 @@ def trials_of(command: Sweep) -> tuple[Config, list[points.Point]]:
     config = Config(
         **setting(command),
         algorithm=command.algorithm,
-        hyper=parse_hyper(command.hyper),
+        hyper=with_none(command.algorithm, parse_hyper(command.hyper)),
         plugin=plugins(command.plugin),
     )
     if command.trials:

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from jaxfl.cli import supervisor
-from jaxfl.cli.options import ProcessOptions, Resume, SettingOptions
+from jaxfl.cli.command_options import ProcessOptions, Resume, SettingOptions
 from jaxfl.core.errors import check
 from jaxfl.experiment.config.hints import check_fields
 from jaxfl.experiment.store import files

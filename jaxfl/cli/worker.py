@@ -5,7 +5,7 @@ import os
 from rich.console import Console
 
 from jaxfl import experiment
-from jaxfl.cli.options import Compare, Resume
+from jaxfl.cli.command_options import Compare, Resume
 from jaxfl.cli.progress import Follower, SearchFollower
 from jaxfl.cli.search import check_as_it_began, is_search, show_search
 from jaxfl.cli.start import plugins, settle

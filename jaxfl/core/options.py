@@ -2,8 +2,8 @@
 
 A hint says it all: `Annotated[Scalar, POSITIVE]`, `Annotated[int | None, COUNT]`,
 `Literal["ring", "alone"]`. The command line, `config.json` and the factories of the algorithms read
-the same hints. A range holds for every number of the hint that it annotates; names, null and true
-or false pass it.
+the same hints. A range holds for every number of the hint that it annotates; names, None and True
+or False pass it.
 """
 
 import functools
@@ -96,7 +96,7 @@ WORDS = {
     str: "text",
     dict: "an object",
     tuple: "a list",
-    types.NoneType: "null",
+    types.NoneType: "none",
 }
 JSON_TYPES = (type(None), bool, int, float, str, np.number, np.bool_)
 
@@ -183,18 +183,19 @@ def listed_names(hint: Any) -> list[Any]:
 
 
 def describe(hint: Any) -> str:
-    """The hint in words: "a positive number or null". Arrays and functions are not mentioned.
+    """The hint in words: "a positive number or none". Arrays and functions are not mentioned.
 
     Example:
       >>> describe(Annotated[float | None, POSITIVE])
-      'a positive number or null'
+      'a positive number or none'
     """
     alternatives = _alternatives(hint)
     bases = [base for base, _ in alternatives]
     parts = []
     for base, limits in alternatives:
         if typing.get_origin(base) is typing.Literal:
-            parts.append("one of " + ", ".join(map(str, typing.get_args(base))))
+            names = typing.get_args(base)
+            parts.append(("one of " if names[1:] else "") + ", ".join(map(str, names)))
         elif base is str and isinstance(limits, Names):
             parts.append("one of " + ", ".join(limits.known))
         elif base is str and isinstance(limits, Range):
@@ -264,7 +265,7 @@ def check_value(what: str, hint: Any, value: Any) -> None:
     fits = not checkable or any(_fits(base, limits, value) for base, limits in _alternatives(hint))
     if not fits:  # the message is made only here: functions check their names at every call
         expected = describe(hint)
-        if expected in ("", "null"):
+        if expected in ("", "none"):
             # An object that text and numbers cannot stand for.
             expected = " or ".join(filter(None, [_object_of(hint), expected]))
         raise error_type(hint, value)(f"{what} is {value!r:.80}: expected {expected}")

@@ -11,7 +11,7 @@ from jaxtyping import PyTree
 
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError, check
-from jaxfl.data.improbable import warn_improbable
+from jaxfl.data.data_warnings import warn_improbable
 from jaxfl.data.inputs import X, check_finite, check_inputs, is_tree
 from jaxfl.data.source import Source
 from jaxfl.data.superclasses import SUPERCLASSES

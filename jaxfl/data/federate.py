@@ -13,7 +13,7 @@ from jaxfl.core.errors import check, warn
 from jaxfl.core.options import checked
 from jaxfl.core.types import Federation, Pool
 from jaxfl.data.concept import Concept, shift_training_set
-from jaxfl.data.improbable import Splits, warn_improbable
+from jaxfl.data.data_warnings import Splits, warn_improbable
 from jaxfl.data.inputs import is_tree
 from jaxfl.data.rows import by_rows
 from jaxfl.data.skews import Parts

@@ -12,8 +12,8 @@ from jaxfl.core.errors import InputError, check, warn
 from jaxfl.core.options import checked
 from jaxfl.data.arrays import from_arrays
 from jaxfl.data.image_files import SUFFIXES, check_size, read_images
-from jaxfl.data.table.fit import in_order
-from jaxfl.data.table.prepare import check_new, warn_of_sites
+from jaxfl.data.table.fit_schema import in_order
+from jaxfl.data.table.from_files import check_new, warn_of_sites
 from jaxfl.data.table.read import Sheet, check_column, read_sheet
 from jaxfl.data.write import new_folder, write_npz
 

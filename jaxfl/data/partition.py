@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from jaxfl.core.errors import InputError, check, warn
-from jaxfl.data.improbable import left_out
+from jaxfl.data.data_warnings import left_out
 from jaxfl.data.skews import (
     Parts,
     check_clients,

@@ -8,9 +8,9 @@ import numpy as np
 
 from jaxfl.core.errors import InputError, check, check_name, warn
 from jaxfl.data.arrays import from_npz
-from jaxfl.data.improbable import other_images
+from jaxfl.data.data_warnings import other_images
 from jaxfl.data.published.heart_disease import load_heart_disease
-from jaxfl.data.published.prepare import prepare
+from jaxfl.data.published.prepare_published import prepare
 from jaxfl.data.published.recipes import RECIPES, file_stem, has_published_files
 from jaxfl.data.source import Source
 

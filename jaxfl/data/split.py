@@ -6,7 +6,7 @@ import numpy as np
 
 from jaxfl.core.errors import check
 from jaxfl.core.options import checked
-from jaxfl.data.improbable import Splits
+from jaxfl.data.data_warnings import Splits
 from jaxfl.data.skews import Parts
 from jaxfl.data.source import Source, Split, many_labels
 

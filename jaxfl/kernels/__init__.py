@@ -55,7 +55,7 @@ from jaxfl.kernels import (
     propagate,
     reversible,
     robust,
-    server,
+    server_optimizer,
     similarity,
     simplex,
     sketch,
@@ -111,7 +111,7 @@ from jaxfl.kernels.robust import (
     median,
     trimmed_mean,
 )
-from jaxfl.kernels.server import optimizer_step
+from jaxfl.kernels.server_optimizer import optimizer_step
 from jaxfl.kernels.similarity import (
     cosine,
     dice,
@@ -224,7 +224,7 @@ __all__ = [
     "reversible",
     "reversible_rows",
     "robust",
-    "server",
+    "server_optimizer",
     "share_rows",
     "shrunk_means",
     "similarities",

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from jaxfl.core.options import checked
 from jaxfl.core.tree import LARGEST_ENTRY
 from jaxfl.core.types import Scalar
-from jaxfl.kernels.server import UNDER_ROOT
+from jaxfl.kernels.server_optimizer import UNDER_ROOT
 
 
 class Learner(NamedTuple):

@@ -18,10 +18,10 @@ from jaxfl.core import tree
 from jaxfl.core.errors import warn
 from jaxfl.core.messages import Down, ServerState
 from jaxfl.core.types import Algorithm, Participation, PRNGKey, Task
-from jaxfl.serve.arrays import row
 from jaxfl.serve.client_half import served_wire
 from jaxfl.serve.forms import form_of
 from jaxfl.serve.halves import channel_of
+from jaxfl.serve.named_arrays import row
 from jaxfl.serve.nodes import Roster, meet
 from jaxfl.serve.orders import message_to
 from jaxfl.serve.pack import floats_in, pack_key

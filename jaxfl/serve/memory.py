@@ -13,7 +13,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Context
 from jaxtyping import PyTree
 
-from jaxfl.serve.arrays import from_named, named
+from jaxfl.serve.named_arrays import from_named, named
 from jaxfl.serve.state import read_arrays, write_arrays
 
 RECORD = "jaxfl-memory"

@@ -4,7 +4,7 @@ import jax
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 
 from jaxfl.core.messages import Down
-from jaxfl.serve.arrays import row
+from jaxfl.serve.named_arrays import row
 from jaxfl.serve.pack import ORDER, REPLY, pack_down
 from jaxfl.serve.server import Progress
 

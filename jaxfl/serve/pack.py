@@ -12,7 +12,7 @@ from jaxtyping import PyTree
 from jaxfl.core.errors import InputError
 from jaxfl.core.messages import Down, Up
 from jaxfl.core.types import PRNGKey
-from jaxfl.serve.arrays import from_named, named
+from jaxfl.serve.named_arrays import from_named, named
 
 # The names of records in a message. What each client gets of its own and what goes through its
 # uplink are named as Flower's own strategies name a model, for clients that train without jaxfl.

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from jaxfl.core.messages import Outcome
-from jaxfl.serve.arrays import named
+from jaxfl.serve.named_arrays import named
 from jaxfl.serve.state import write_arrays
 
 

@@ -11,9 +11,9 @@ from jaxtyping import Array, PyTree
 from jaxfl.core.errors import InputError, check, warn
 from jaxfl.core.messages import Down, ServerState, Wire, ups_of
 from jaxfl.core.types import Params, PRNGKey
-from jaxfl.serve.arrays import from_named, named, rows, write_rows
 from jaxfl.serve.forms import Form, examples_of, stacked, stand_in
 from jaxfl.serve.halves import DefendedStep, defended_step, settle
+from jaxfl.serve.named_arrays import from_named, named, rows, write_rows
 from jaxfl.serve.state import read_arrays, write_arrays
 from jaxfl.training.channel import Channel
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from jaxfl.core.errors import InputError, check
-from jaxfl.core.locks import claim
+from jaxfl.core.file_locks import claim
 
 
 def write_arrays(file: Path, arrays: Mapping[str, np.ndarray]) -> None:

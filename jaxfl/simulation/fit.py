@@ -89,7 +89,7 @@ def fit(
     """Runs rounds with evaluations in between, and keeps what is small.
 
     The bits are those of `make_rounds` and `make_evaluate` with the key of the seed, which is the
-    key of the initial state too. Rounds run in stretches of `eval_every` on the host, so this
+    key of the initial state too. Rounds run in segments of `eval_every` on the host, so this
     function cannot be traced: under `jax.vmap` and `jax.grad` call `make_rounds`. Runs with files,
     checkpoints and several seeds are those of `jaxfl.experiment`.
 

@@ -12,7 +12,7 @@ from jaxfl.core import tree
 from jaxfl.core.facts import facts_of
 from jaxfl.core.types import AlgorithmFactory, Cohort, Dataset, Info, Params, State
 from jaxfl.simulation.rounds import cohort_round
-from jaxfl.testing.compare import all_finite, differ, equal, require
+from jaxfl.testing.equality import all_finite, differ, equal, require
 from jaxfl.testing.federations import C, opposite_groups, uneven
 from jaxfl.testing.results import row_stochastic
 from jaxfl.testing.runs import (

@@ -13,7 +13,7 @@ from jaxfl.core import tree
 from jaxfl.core.facts import facts_of
 from jaxfl.core.types import AlgorithmFactory, Federation, State
 from jaxfl.simulation import participation
-from jaxfl.testing.compare import all_finite, close, differ, require
+from jaxfl.testing.equality import all_finite, close, differ, require
 from jaxfl.testing.federations import C, coins, opposite_groups, padded
 from jaxfl.testing.once import once
 from jaxfl.testing.runs import (

@@ -9,14 +9,14 @@ import jax
 
 from jaxfl.core.errors import check
 from jaxfl.core.types import Algorithm, AlgorithmFactory, Task
-from jaxfl.testing import failures, learning, messages, program, results
+from jaxfl.testing import failures, learning, message_rules, program, results
 
 # A rule takes a factory, and raises an `AssertionError` if the method breaks it.
 Rule = Callable[[AlgorithmFactory], None]
 # First those that are cheap.
 RULES: tuple[Rule, ...] = (
     *program.RULES,
-    *messages.RULES,
+    *message_rules.RULES,
     *results.RULES,
     *failures.RULES,
     *learning.RULES,

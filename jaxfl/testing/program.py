@@ -27,7 +27,7 @@ from jaxfl.core.types import (
     take_offer,
 )
 from jaxfl.experiment.privacy.dataflow import follow, mark
-from jaxfl.testing.compare import require
+from jaxfl.testing.equality import require
 from jaxfl.testing.federations import C, opposite_groups, uneven
 from jaxfl.testing.lineage import lineages
 from jaxfl.testing.runs import cohort_of, made

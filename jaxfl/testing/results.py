@@ -13,7 +13,7 @@ from jaxfl.core.errors import InputError
 from jaxfl.core.facts import facts_of
 from jaxfl.core.types import Algorithm, AlgorithmFactory, Federation, State
 from jaxfl.simulation import rounds
-from jaxfl.testing.compare import close, differ, equal, require
+from jaxfl.testing.equality import close, differ, equal, require
 from jaxfl.testing.federations import C, padded, uneven
 from jaxfl.testing.runs import between, cohort_of, full, half, init_key, jit, made, pick, run
 from jaxfl.testing.tasks import shallow

@@ -26,18 +26,18 @@ class Frozen:
     """A model of which a part is trained; `freeze` describes the fields.
 
     Example:
-      >>> freeze(jaxfl.models.mlp(10), {}, "Dense_1").trained
+      >>> freeze(jaxfl.models.mlp(10), {}, "Dense_1").trainable
       'Dense_1'
     """
 
     model: Any
     weights: PyTree = field(repr=False)
-    trained: str
+    trainable: str
     dtype: str | None = None
 
 
-def freeze(model: Any, weights: PyTree, trained: str, *, dtype: str | None = None) -> Frozen:
-    """The model with given weights, of which only those parameters change that `trained` names.
+def freeze(model: Any, weights: PyTree, trainable: str, *, dtype: str | None = None) -> Frozen:
+    """The model with given weights, of which only those parameters change that `trainable` names.
 
     It stands wherever a model may stand. What clients train, send, mix and keep is the tree of the
     model's parameters with None in the place of each frozen one.
@@ -47,7 +47,7 @@ def freeze(model: Any, weights: PyTree, trained: str, *, dtype: str | None = Non
       weights: arrays of real numbers, in the form of the model's parameters, or by their paths:
         {"params/Dense_0/kernel": array}. A frozen parameter must be among them. A parameter that is
         trained begins with its array, or is drawn anew where there is none.
-      trained: a regular expression that finds the trained parameters by their paths, such as
+      trainable: a regular expression that finds the trained parameters by their paths, such as
         "head|lora".
       dtype: type in which the frozen weights are kept, such as "bfloat16", which takes half the
         memory. None: as they are given.
@@ -63,7 +63,7 @@ def freeze(model: Any, weights: PyTree, trained: str, *, dtype: str | None = Non
       >>> jax.tree.map(jnp.shape, task.problem.init(jax.random.key(1)))["params"]["Dense_1"]
       {'bias': (32,), 'kernel': (32, 32)}
     """
-    return Frozen(model, weights, trained, dtype)
+    return Frozen(model, weights, trainable, dtype)
 
 
 def frozen_functions(frozen: Frozen, whole: Functions, example: PyTree) -> Functions:
@@ -88,10 +88,10 @@ def frozen_functions(frozen: Frozen, whole: Functions, example: PyTree) -> Funct
     shapes = jax.eval_shape(whole.init, jax.random.key(0), example)
     arrays = _by_path(frozen.weights)
     paths = list(_by_path(shapes))
-    is_trained = {path: re.search(frozen.trained, path) is not None for path in paths}
+    is_trained = {path: re.search(frozen.trainable, path) is not None for path in paths}
     check(
         any(is_trained.values()),
-        f"no parameter matches {frozen.trained!r}: nothing would be trained; the model has "
+        f"no parameter matches {frozen.trainable!r}: nothing would be trained; the model has "
         f"{', '.join(paths[:4])}{', ...' if len(paths) > 4 else ''}",
     )
     _check_weights(arrays, shapes, is_trained)

@@ -1,4 +1,4 @@
-"""The server's step alone, and rounds of other forms; `jaxfl.testing.messages` has the rules."""
+"""The server's step alone, and rounds of other forms, beside `jaxfl.testing.message_rules`."""
 
 import jax
 import jax.numpy as jnp

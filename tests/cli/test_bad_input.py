@@ -374,7 +374,7 @@ NUMBERS = [
         for v in ["nan", "0", "1.01"]
     ],
     ([*RUN, "--model", "mlp:side=0"], "expected a whole number from 1 to"),
-    ([*RUN, "--lora", "0", "--weights", "w.npz"], "expected a whole number from 1 to"),
+    ([*RUN, "--lora", "0", "--pretrained", "w.npz"], "expected a whole number from 1 to"),
     *[
         ([*RUN, "--keep", f"weights={v}"], "expected a whole number from 1 to 1,000,000 or one of")
         for v in ("0", "none")
@@ -604,15 +604,15 @@ HYPER_PARAMETERS = [
     ([*HYPER, "alpha=1", "alpha=2"], "given twice"),
     ([*HYPER, "alpha=1", "--hyper", "lam=1"], "--hyper is given twice"),
     *[
-        ([*HYPER, f"alpha={v}"], "expected a positive number or null")
+        ([*HYPER, f"alpha={v}"], "expected a positive number or none")
         for v in ("high", "", "true", "[]", "{}", "NaN", DEEP)
     ],
     *[
         ([*HYPER, f"alpha={v}"], "finite and within 32 bits")
         for v in ("1e400", "1e300", HUGE, "1" + 400 * "0")
     ],
-    ([*HYPER, "alpha=1" + 5000 * "0"], "expected a positive number or null"),
-    ([*HYPER, "alpha=0"], "alpha of pfedgraph is 0: expected a positive number or null"),
+    ([*HYPER, "alpha=1" + 5000 * "0"], "expected a positive number or none"),
+    ([*HYPER, "alpha=0"], "alpha of pfedgraph is 0: expected a positive number or none"),
     *[
         (
             ["run", "gfed", "--hyper", f"servers={v}"],
@@ -627,7 +627,7 @@ HYPER_PARAMETERS = [
     ([*HYPER, "anchor=cosin"], "expected one of cosine, approx"),
     (
         ["run", "general_graph", "--hyper", "cap=0"],
-        "cap of general_graph is 0: expected a positive number or null",
+        "cap of general_graph is 0: expected a positive number or none",
     ),
     ([*HYPER, "layers=1"], "hyper-parameter layers of pfedgraph is 1: expected text"),
     ([*HYPER, "layers=("], "'(' is no regular expression"),
@@ -660,7 +660,7 @@ SWEEPS = [
         [*SWEEP, "alpha=1,,2"],
         "hyper-parameter alpha of pfedgraph is '': expected a positive number",
     ),
-    ([*SWEEP, "alpha=NaN"], "expected a positive number or null"),
+    ([*SWEEP, "alpha=NaN"], "expected a positive number or none"),
     ([*SWEEP, "rounds=0"], "--rounds is 0: expected a whole number from 1 to 1,000,000"),
     ([*SWEEP, "rounds=x"], "--rounds is 'x': expected a whole number"),
     ([*SWEEP, f"seed={HUGE}"], "expected a whole number of at least 0 and below 2^31"),
@@ -823,7 +823,7 @@ CONFIG_FILES = {
     "zero_folder": r"the data folder a\x00\nb does not exist",
     "malicious": "both clients of --attack and ratio of --attack are given: name the malicious",
     "ids": "malicious in ids.json is ('one',): expected a list, each a non-negative whole number",
-    "label_number": "label in label_number.json is 3: expected text or null",
+    "label_number": "label in label_number.json is 3: expected text or none",
     "label": "label is 'a\\nb': expected 1 to 100 letters that can be printed",
     "hyper_list": "hyper in hyper_list.json is [1]: expected an object",
     "hyper_name": "did you mean alpha",
@@ -910,7 +910,7 @@ LONG_NAMES = [
     ([*RUN, "--durations", f"{LONG}.npy"], "expected a .npy file that exists"),
     ([*RUN, "--work-file", f"{LONG}.npy"], "expected a .npy file that exists"),
     ([*RUN, "--init", LONG], "File name too long"),
-    ([*RUN, "--weights", LONG], "File name too long"),
+    ([*RUN, "--pretrained", LONG], "File name too long"),
     ([*RUN, "--data-dir", LONG], "does not exist or is not a folder"),
     ([*RUN, "--config", LONG], "as a config (File name too long)"),
     ([*RUN, "--plugin", LONG], "there is no such file"),

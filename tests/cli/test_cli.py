@@ -354,7 +354,7 @@ def test_the_list_of_a_name_says_all_about_it(capsys):
     assert flat.startswith("pfedgraph: algorithm, jaxfl run pfedgraph")
     for said in (facts.paper, facts.link, facts.advice, facts.sends, "jaxfl cite pfedgraph"):
         assert said in flat
-    assert "snap=0.9 a number or null; cosines above this number count as 1" in flat
+    assert "snap=0.9 a number or none; cosines above this number count as 1" in flat
     assert max(map(len, shown.splitlines())) <= 100
     for name, kind in [
         ("mimic", "attack, --attack mimic"),

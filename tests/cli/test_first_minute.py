@@ -197,7 +197,7 @@ def test_after_a_second_interruption_the_process_does_not_wait_for_the_devices()
     code = """
 import atexit, sys, time
 import jaxfl.cli as cli
-from jaxfl.cli.options import List
+from jaxfl.cli.command_options import List
 
 def interrupted(command, console):
     raise KeyboardInterrupt

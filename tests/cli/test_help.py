@@ -5,8 +5,8 @@ import re
 import pytest
 
 from jaxfl.cli import NAMES, main, parse
+from jaxfl.cli.command_options import Compare, Run
 from jaxfl.cli.groups import typed_alone
-from jaxfl.cli.options import Compare, Run
 from jaxfl.experiment.config.composite import FIELDS, dashed
 from jaxfl.experiment.config.hints import hints
 from jaxfl.experiment.config.presets import PRESETS
@@ -46,7 +46,7 @@ def test_the_help_shows_each_group_of_options_in_a_box_of_its_own(command, capsy
 def test_the_help_of_a_run_has_65_options_on_three_screens(capsys):
     shown = help_of("run", capsys)
     assert len(shown.splitlines()) <= 3 * 56
-    assert len(re.findall(r"^  --(?!help)", shown, re.MULTILINE)) <= 65
+    assert len(re.findall(r"^  --[a-z]", shown, re.MULTILINE)) <= 65
     text = " ".join(shown.split())
     for name, keys in FIELDS.items():
         assert f"[{' '.join(f'{key}=' for key in keys)}]" in text, name

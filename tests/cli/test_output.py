@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from jaxfl.cli import COMMANDS, main
-from jaxfl.cli.options import List, Run
+from jaxfl.cli.command_options import List, Run
 
 
 class Broken(io.StringIO):

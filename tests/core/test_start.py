@@ -73,5 +73,5 @@ def test_the_version_is_there_without_an_import_of_jax(words, tmp_path):
     assert process.returncode == 0
     assert process.stdout == f"jaxfl {importlib.metadata.version('jaxfl')}\n"
     modules = {line.split("|")[-1].strip() for line in process.stderr.splitlines()}
-    assert "jaxfl.core.start" in modules
+    assert "jaxfl.core.first_lines" in modules
     assert not modules & {"jax", "numpy"}

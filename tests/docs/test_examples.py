@@ -25,7 +25,7 @@ EXEMPT = {
     f"jaxfl.serve.{module}.{name}": MESSAGES for module, names in SERVED.items() for name in names
 }
 EXEMPT |= {
-    "jaxfl.core.start.exit_on_interrupt": "tests/core/test_start.py shows it on a process",
+    "jaxfl.core.first_lines.exit_on_interrupt": "tests/core/test_start.py shows it on a process",
     "jaxfl.core.types.take_offer": "`accept_validated` shows what an `Accept` returns",
     "jaxfl.core.facts.Facts": "the example of `facts_of` shows it",
     "jaxfl.experiment.Tracking": "it needs the library of a tracker; docs/tracking.md shows it",

@@ -15,7 +15,7 @@ from jaxfl.kernels import (
     hypernet,
     neighbours,
     products,
-    server,
+    server_optimizer,
 )
 from jaxfl.kernels.alignment import misalignment
 from jaxfl.kernels.gaussian import Gaussian
@@ -88,7 +88,7 @@ def labels_among(c):  # clients
 def served(optimizer):
     def step(c):
         model = jnp.zeros(c.models.shape[1])
-        return server.optimizer_step(
+        return server_optimizer.optimizer_step(
             optimizer, optimizer.init(model), model, mix(size_weights(c.sizes), c.models)
         )[0]
 
@@ -186,8 +186,14 @@ TABLE = [
         "simplex_or_zero general",
         decades=12,
     ),
-    Kernel("server.optimizer_step: sgd", served(optax.sgd(1.0)), "none", "", 1),
-    Kernel("server.optimizer_step: adam", served(optax.adam(0.1)), "none", "general", decades=15),
+    Kernel("server_optimizer.optimizer_step: sgd", served(optax.sgd(1.0)), "none", "", 1),
+    Kernel(
+        "server_optimizer.optimizer_step: adam",
+        served(optax.adam(0.1)),
+        "none",
+        "general",
+        decades=15,
+    ),
     Kernel("sketch.sketches", lambda c: sketches(KEY, c.models, 5), "rows", "twins", 1),
     Kernel("products.mix_products", multiplied, "rows", "twins", 2, 15),
 ]

@@ -21,7 +21,7 @@ from jaxfl.kernels import (
     gaussian,
     hypernet,
     neighbours,
-    server,
+    server_optimizer,
     similarity,
 )
 
@@ -54,7 +54,9 @@ def of_clients(c):  # one program with most results that are checked below
             for s in (x[0, 0], jnp.nan * x[0, 0])
         ],
         "made": hypernet.generate(net, x[0, :1] * jnp.ones(2)),
-        "served": server.optimizer_step(optax.sgd(1.0), optax.sgd(1.0).init(x[0]), x[0], y[0])[0],
+        "served": server_optimizer.optimizer_step(
+            optax.sgd(1.0), optax.sgd(1.0).init(x[0]), x[0], y[0]
+        )[0],
         "still": admm.ascend(x, y, y, 0.5),
         "away": [alignment.misalignment(x[0], x[0], 0.5, kind) for kind in KINDS],
         "halves": similarity.scaled(x),

@@ -13,7 +13,7 @@ from jaxfl.core.facts import method
 from jaxfl.core.messages import Exchange
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Scalar, State, Task
-from jaxfl.testing import RULES, check_method, failures, learning, messages, program, results
+from jaxfl.testing import RULES, check_method, failures, learning, message_rules, program, results
 from jaxfl.testing.federations import C
 from jaxfl.testing.tasks import shallow
 
@@ -269,12 +269,12 @@ BREAKS = {
     ),
     program.check_no_key: (broken(with_state(lambda key, train: key)), "is a random key"),
     program.check_streams: (broken(twice), "the stream 'fit' serves 2 computations"),
-    messages.check_alone: (broken(with_exchange(curious)), "make another round"),
-    messages.check_told: (
+    message_rules.check_alone: (broken(with_exchange(curious)), "make another round"),
+    message_rules.check_told: (
         broken(lambda a, t: jaxfl.algorithms.local(t)),
         "a client sends 0 floats",
     ),
-    messages.check_lost: (broken(with_exchange(credulous)), "would have told changes"),
+    message_rules.check_lost: (broken(with_exchange(credulous)), "would have told changes"),
     results.check_padding: (broken(with_server(of_all_rows)), "padding"),
     results.check_scan: (broken(with_server(traces())), "three rounds in one program"),
     results.check_relabelling: (broken(with_info(place)), "another order"),
@@ -342,9 +342,9 @@ def test_a_method_without_messages_says_so_in_its_docstring():
         return jaxfl.algorithms.fedavg(task)._replace(wire=None)
 
     with pytest.raises(AssertionError, match="or write in its docstring"):
-        check_method(silent, rules=[messages.check_told])
+        check_method(silent, rules=[message_rules.check_told])
     silent.__doc__ = "It is not written as messages: a test."
-    check_method(silent, rules=messages.RULES)
+    check_method(silent, rules=message_rules.RULES)
 
 
 def test_all_broken_rules_are_named_and_the_others_looked_at():

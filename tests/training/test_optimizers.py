@@ -11,7 +11,7 @@ from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import InputError
 from jaxfl.core.types import Cohort, Dataset
 from jaxfl.experiment import Setting
-from jaxfl.experiment.session.build import rehearse
+from jaxfl.experiment.session.build import trace_round
 from jaxfl.experiment.session.make_task import make_optimizer
 from jaxfl.training.objectives import data_loss
 from jaxfl.training.optimizers import OPTIMIZERS, SCHEDULES
@@ -87,7 +87,7 @@ def test_the_round_reaches_the_training_of_every_method(factory):
         return jaxfl.sgd(0.1)
 
     algorithm = factory(shallow(optimizer=optimizer))
-    jax.eval_shape(lambda key, data: rehearse(algorithm, key, data), KEY, DATA)
+    jax.eval_shape(lambda key, data: trace_round(algorithm, key, data), KEY, DATA)
     assert asked or factory is ALGORITHMS["pfedbayes"]  # which has an optimiser of its own
 
 

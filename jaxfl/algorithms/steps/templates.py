@@ -29,7 +29,7 @@ from jaxfl.core.messages import (
     download_server,
 )
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Objective, Params, PRNGKey, Task
-from jaxfl.kernels.server import optimizer_step
+from jaxfl.kernels.server_optimizer import optimizer_step
 from jaxfl.training.batch_statistics import of_statistics, trainable
 from jaxfl.training.objectives import data_loss
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxfl.data.published.originals import Arrays, read_speeches
 from jaxfl.data.published.owners import by_owner
-from jaxfl.data.published.progress import Track, no_progress
+from jaxfl.data.published.reading_progress import Track, no_progress
 
 BLANKS = {"\n": "newline", " ": "space"}  # names of what cannot be seen
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxfl.core.errors import InputError, check
 from jaxfl.data.published.originals import Arrays, existing
-from jaxfl.data.published.progress import Track, no_progress
+from jaxfl.data.published.reading_progress import Track, no_progress
 
 SIDE = 32
 PIXELS = 3 * SIDE * SIDE

@@ -15,7 +15,7 @@ from jaxfl.core.errors import InputError, check, warn
 from jaxfl.data.published.characters import each_position, number_characters
 from jaxfl.data.published.originals import Arrays, existing
 from jaxfl.data.published.owners import by_owner, read_json
-from jaxfl.data.published.progress import Track, no_progress
+from jaxfl.data.published.reading_progress import Track, no_progress
 
 # Where the files are, below the folder `data` of a set: one of these is enough.
 FILES = ("train/*.json", "all_data/*.json", "*.json")

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from jaxfl.core.errors import InputError, check
-from jaxfl.data.published.progress import Track, no_progress
 from jaxfl.data.published.ratings import split_ratings
+from jaxfl.data.published.reading_progress import Track, no_progress
 
 Arrays = dict[str, Any]
 

@@ -18,8 +18,8 @@ import numpy as np
 
 from jaxfl.core.errors import InputError, check
 from jaxfl.data.published.originals import Arrays
-from jaxfl.data.published.progress import Track, no_progress
 from jaxfl.data.published.ratings import split_ratings
+from jaxfl.data.published.reading_progress import Track, no_progress
 
 RATING = ("user_id", "movie_id", "user_rating")
 NEEDED = ("tensorflow_datasets", "tensorflow", "importlib_resources", "array_record")

@@ -16,7 +16,7 @@ FIELDS = {
     },
     "concept": {"groups": "concept_groups", "noise": "feature_noise"},
     "model": {"side": "side"},
-    "weights": {"trainable": "trainable"},
+    "pretrained": {"trainable": "trainable"},
     "lora": {"layers": "lora_layers"},
     "optimizer": {"momentum": "momentum", "weight_decay": "weight_decay"},
     "schedule": {"decay": "decay", "every": "decay_every"},

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import InputError, UnknownName, check, check_name
-from jaxfl.core.options import options_of
+from jaxfl.core.options import accepts, options_of
 from jaxfl.experiment.config.composite import BETWEEN
 from jaxfl.experiment.config.hints import hints, read_field
 from jaxfl.experiment.config.setting import Config, ForeignConfig
@@ -43,6 +43,23 @@ def parse_value(text: str) -> Any:
         return parse_json(re.sub(r"^(-?)\.(?=\d)", r"\g<1>0.", text))
     except ValueError:
         return text
+
+
+def with_none(algorithm: str, hyper: dict[str, Any]) -> dict[str, Any]:
+    """The hyper-parameters, in which `none` is None where it is no name that the option takes.
+
+    Example:
+      >>> with_none("pfedgraph", {"alpha": "none", "prior": "none"})
+      {'alpha': None, 'prior': 'none'}
+    """
+    check_name("algorithm", algorithm, ALGORITHMS)
+    options = options_of(ALGORITHMS[algorithm])
+    return {
+        name: None
+        if value == "none" and name in options and not accepts(options[name].hint, value)
+        else value
+        for name, value in hyper.items()
+    }
 
 
 def parse_part(hint: Any, text: str) -> Any:
@@ -161,7 +178,8 @@ def parse_methods(words: Sequence[str]) -> dict[str, tuple[str, dict[str, Any]]]
         )
         check_name("algorithm", algorithm, ALGORITHMS)
         check(not colon or bool(pairs), f"{word!r}: expected ALGORITHM:KEY=VALUE,KEY=VALUE")
-        methods[word] = (algorithm, parse_hyper(pairs.split(",")) if pairs else {})
+        hyper = parse_hyper(pairs.split(",")) if pairs else {}
+        methods[word] = (algorithm, with_none(algorithm, hyper))
     return methods
 
 
@@ -198,7 +216,10 @@ def hyper_by_algorithm(hyper: dict[str, Any], algorithms: Sequence[str]) -> dict
         )
         check_name(f"hyper-parameter of {algorithm}", key, parameters[algorithm])
         overrides[algorithm][key] = value
-    return {algorithm: common[algorithm] | overrides[algorithm] for algorithm in common}
+    return {
+        algorithm: with_none(algorithm, common[algorithm] | overrides[algorithm])
+        for algorithm in common
+    }
 
 
 def _read(path: Path, what: str) -> Any:

@@ -25,25 +25,25 @@ class ModelOptions:
     init: Annotated[str | None, PATH, INPUT, Heading("from given weights", "training")] = None
     """run or file (.safetensors, .npz) of the first weights; the directory of a finished run (the
     mean of its clients' models), or arrays by the paths of parameters; see docs/training.md"""
-    weights: Annotated[str | None, PATH, INPUT, Heading("on frozen weights", "training")] = None
+    pretrained: Annotated[str | None, PATH, INPUT, Heading("on frozen weights", "training")] = None
     """file of weights that stay as they are; a .safetensors or .npz file, by the paths of
     parameters or by the names of timm, torchvision or Hugging Face (docs/training.md says of which
     models); only the head is trained, and what --lora and trainable= say"""
     lora: Annotated[
         int | None,
         COUNT,
-        Needs(weights=GIVEN, why="the weights that its adapters change"),
+        Needs(pretrained=GIVEN, why="the weights that its adapters change"),
         Heading("adapters of rank {}", "training"),
     ] = None
-    """rank of low-rank adapters (LoRA) beside --weights; at the dense layers but the head and the
-    patches of a vision transformer"""
+    """rank of low-rank adapters (LoRA) beside --pretrained; at the dense layers but the head and
+    the patches of a vision transformer"""
     lora_layers: Annotated[str, Needs(lora=GIVEN, why="the rank of the adapters")] = ""
     """a regular expression that finds the layers with adapters by their paths, such as qkv; if not
     given all but the head and a vision transformer's patches, with more inputs and outputs than the
     rank"""
-    trainable: Annotated[str, Needs(weights=GIVEN, why="of which it names some")] = ""
-    """a regular expression that finds the parameters of --weights that are trained by their paths,
-    beside the adapters; the head if not given"""
+    trainable: Annotated[str, Needs(pretrained=GIVEN, why="of which it names some")] = ""
+    """a regular expression that finds the parameters of --pretrained that are trained by their
+    paths, beside the adapters; the head if not given"""
 
 
 @dataclass(frozen=True)

@@ -26,20 +26,20 @@ def check_weights(directory: Path, config: Config) -> None:
     Raises:
       InputError: the file has changed, or is gone.
     """
-    if config.weights is None:
+    if config.pretrained is None:
         return
-    was = read_digests(directory / INPUTS)["files"].get("--weights")
+    was = read_digests(directory / INPUTS)["files"].get("--pretrained")
     try:
-        now = digest_file(Path(config.weights))
+        now = digest_file(Path(config.pretrained))
     except OSError as error:
         raise InputError(
             f"the weights of the run in {directory} cannot be read ({error.strerror}): restore "
-            f"{config.weights}"
+            f"{config.pretrained}"
         ) from error
     check(
         was == now,
-        f"{config.weights} is not what it was in the run of {directory}, whose models stand on it: "
-        "restore it",
+        f"{config.pretrained} is not what it was in the run of {directory}, whose models stand on "
+        "it: restore it",
     )
 
 

@@ -185,7 +185,7 @@ def build(resolved: Resolved[Config], data: Data) -> Built:
     algorithm = ALGORITHMS[name](task, **method.hyper)
     seeds = seeds_of(options.data, options.run.seeds)
     first = seeds.one(data.federation)
-    jax.eval_shape(partial(rehearse, algorithm), jax.random.key(0), first)
+    jax.eval_shape(partial(trace_round, algorithm), jax.random.key(0), first)
     attackers = malicious(options.upload, clients)
     newcomers = unseen(options.participation, attackers)
     accepts, stop_after = "accept" in options.upload.defend, options.scores.stop_after
@@ -236,7 +236,7 @@ def make_work(options: ParticipationOptions, clients: int, epochs: int | None) -
     return stragglers(options.stragglers, least=options.least_work, epochs=epochs)
 
 
-def rehearse(algorithm: Algorithm, key: PRNGKey, federation: Federation) -> State:
+def trace_round(algorithm: Algorithm, key: PRNGKey, federation: Federation) -> State:
     """One round of everybody, to be traced: what does not fit is known before anything is run."""
     ids = jnp.arange(federation.train.mask.shape[0])
     state = algorithm.init(key, federation.train)

@@ -39,9 +39,9 @@ def make_model(options: ModelOptions, source: Source, dtype: str | None = None) 
         is none.
     """
     module = _make_module(options, source)
-    if options.weights is None:
+    if options.pretrained is None:
         return module
-    module, weights = _read(Path(options.weights), module)
+    module, weights = _read(Path(options.pretrained), module)
     head = getattr(module, "head", "") or ""
     parts = [options.trainable or head] if options.trainable or head else []
     model: AnyModel = module
@@ -52,11 +52,11 @@ def make_model(options: ModelOptions, source: Source, dtype: str | None = None) 
         parts.append(f"^{LORA}/")
     check(
         bool(parts),
-        f"--weights: the model {options.model} has no head, so that nothing would be trained: give "
-        "trainable= or --lora",
+        f"--pretrained: the model {options.model} has no head, so that nothing would be trained: "
+        "give trainable= or --lora",
     )
     for part in parts:
-        _check_expression("trainable of --weights", part)
+        _check_expression("trainable of --pretrained", part)
     return freeze(model, weights, "|".join(f"(?:{part})" for part in parts), dtype=dtype)
 
 
@@ -196,10 +196,10 @@ def _read(file: Path, module: nn.Module) -> Pretrained:
     try:
         return pretrained(module, read_weights(file))
     except InputError as error:
-        raise InputError(f"--weights {file}: {error}") from error
+        raise InputError(f"--pretrained {file}: {error}") from error
     except ValueError as error:
         raise InputError(
-            f"--weights {file} cannot be read ({error}): give a safetensors or an npz file of "
+            f"--pretrained {file} cannot be read ({error}): give a safetensors or an npz file of "
             "weights"
         ) from error
 

@@ -12,7 +12,7 @@ from jaxtyping import Array, PyTree
 
 from jaxfl.core.types import Federation, Info, Params, State
 from jaxfl.experiment.session.build import Built
-from jaxfl.experiment.session.run_program import START, Program, one_seed, stops, stretches
+from jaxfl.experiment.session.run_program import START, Program, one_seed, segments, stops
 from jaxfl.experiment.session.stored_program import stored_program
 from jaxfl.simulation import mesh
 from jaxfl.simulation.checks import check_validation, warn_of_sizes
@@ -42,7 +42,7 @@ def compile_run(built: Built, done: int = 0) -> Program:
     """
     began = time.perf_counter()
     options, federation, seeds = built.options, built.data.federation, built.seeds
-    pieces = stretches(options, done)
+    pieces = segments(options, done)
     init, advance, deploy, assess = one_seed(
         built, built.algorithm, options.scores.score_after, built.pooled
     )

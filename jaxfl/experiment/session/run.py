@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from jaxfl.core.errors import Diverged, InputError, check, warn
-from jaxfl.data.improbable import without_validation_score
+from jaxfl.data.data_warnings import without_validation_score
 from jaxfl.experiment.config import Config, load_config, resolve
 from jaxfl.experiment.config.paths import MODELS, with_plugin
 from jaxfl.experiment.session import checkpoints, models, run_directory
@@ -64,7 +64,7 @@ def execute(
       InputError: the config does not fit the data, the directory holds a run, another process
         writes into it, or files of the run vanished while it was under way.
       Diverged: a client diverged, and the config says `fail_on_divergence`.
-      KeyboardInterrupt: Ctrl-C or SIGTERM (`Terminated`), after the stretch of rounds that was
+      KeyboardInterrupt: Ctrl-C or SIGTERM (`Terminated`), after the segment of rounds that was
         under way: with a checkpoint, or with all files if it was the last one.
 
     Example:

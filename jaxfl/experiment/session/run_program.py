@@ -1,4 +1,4 @@
-"""What a run computes, and its execution: a record after each stretch of rounds."""
+"""What a run computes, and its execution: a record after each segment of rounds."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -53,7 +53,7 @@ class Program:
     seeds: Seeds
     clients: int
     devices: int  # of each process
-    stretches: list[tuple[int, int]]  # (first round, the one after the last) of what is to be run
+    segments: list[tuple[int, int]]  # (first round, the one after the last) of what is to be run
     evaluations: list[int]  # rounds after which models are scored
     evaluated: Callable[[np.ndarray], np.ndarray]  # the clients that are scored, by the last cohort
     state: State  # before round 0; running consumes it
@@ -71,7 +71,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Record:
-    """A stretch of rounds, and the evaluation after it if one is due; NumPy arrays, seeds first."""
+    """A segment of rounds, and the evaluation after it if one is due; NumPy arrays, seeds first."""
 
     round: int  # rounds done
     seconds: float  # since the start, without compiling
@@ -79,7 +79,7 @@ class Record:
     evaluated: np.ndarray  # [S, E] ids of the clients evaluated
     info: Info  # [S, L, ...] of the L rounds since the last record
     ids: np.ndarray  # [S, L, M] ids of the cohorts
-    state: State  # after it, on the devices; gone when the next stretch begins
+    state: State  # after it, on the devices; gone when the next segment begins
 
 
 @checked
@@ -133,11 +133,11 @@ def stops(rounds: int, every: int | None) -> list[int]:
     return sorted({*range(every or rounds, rounds + 1, every or rounds), rounds})
 
 
-def stretches(options: Options, done: int = 0) -> list[tuple[int, int]]:
+def segments(options: Options, done: int = 0) -> list[tuple[int, int]]:
     """(first round, the one after the last) of what runs without a break.
 
     Breaks are for evaluations, checkpoints and models that are kept. Each length is a program to
-    compile, so that stretches of more than two lengths are cut into pieces of two.
+    compile, so that segments of more than two lengths are cut into pieces of two.
 
     Args:
       options: of the run.
@@ -150,9 +150,9 @@ def stretches(options: Options, done: int = 0) -> list[tuple[int, int]]:
 
 
 def of_two_lengths(breaks: list[int]) -> list[int]:
-    """The breaks, with others between them if the stretches have more than two lengths.
+    """The breaks, with others between them if the segments have more than two lengths.
 
-    Then all stretches have one round or one other length, which makes them as few as possible.
+    Then all segments have one round or one other length, which makes them as few as possible.
 
     Args:
       breaks: numbers of rounds, in order.
@@ -180,7 +180,7 @@ def of_two_lengths(breaks: list[int]) -> list[int]:
 
 
 def records(program: Program, meanwhile: Callable[[], None] = lambda: None) -> Iterator[Record]:
-    """Executes the run, or what remains of it; yields a record after each stretch.
+    """Executes the run, or what remains of it; yields a record after each segment.
 
     Args:
       program: the run.
@@ -188,7 +188,7 @@ def records(program: Program, meanwhile: Callable[[], None] = lambda: None) -> I
     """
     seeds, state = program.seeds, program.state
     began = time.perf_counter() - program.before
-    for start, end in program.stretches:
+    for start, end in program.segments:
         state, (info, ids) = program.advance[end - start](state, np.int32(start))
         wait_for(ids, meanwhile)
         ids = mesh.fetch(ids)

@@ -16,8 +16,8 @@ from jaxfl.experiment.session.run_program import (
     START,
     Program,
     random_stream,
+    segments,
     stops,
-    stretches,
 )
 from jaxfl.experiment.store import files
 from jaxfl.simulation import mesh
@@ -41,7 +41,7 @@ def stored_program(built: Built, stored: StoredFederation, directory: Path, done
     """
     began = time.perf_counter()
     run, score_after = built.options.run, built.options.scores.score_after
-    pieces = stretches(built.options, done)
+    pieces = segments(built.options, done)
     check(
         jax.process_count() == 1,
         f"--store is given to {jax.process_count()} processes that run together: start one",

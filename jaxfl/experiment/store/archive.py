@@ -91,7 +91,7 @@ class Archive:
     def add(
         self, number: int, arrays: dict[str, np.ndarray], weights: dict[str, np.ndarray]
     ) -> None:
-        """Takes in a stretch of rounds.
+        """Takes in a segment of rounds.
 
         Args:
           number: of its last round, from 1.
@@ -109,8 +109,8 @@ class Archive:
         self._tell()
         places = [place for place, one in enumerate(numbers) if self._keeps(one)]
         self.kept += [numbers[place] for place in places]
-        for name, stretch in weights.items():
-            part = stretch if len(places) == len(numbers) else stretch[:, places]
+        for name, segment in weights.items():
+            part = segment if len(places) == len(numbers) else segment[:, places]
             self.weights.setdefault(name, []).append(without_equal_rows(part))
         if sum(part.nbytes for parts in self.weights.values() for part in parts) >= PIECE:
             self.write()

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from jaxfl.core.errors import InputError, check
-from jaxfl.core.locks import open_in_place
+from jaxfl.core.file_locks import open_in_place
 from jaxfl.simulation import processes
 
 PICTURE_FORMATS = ("png", "pdf", "svg")  # of pictures that do not move

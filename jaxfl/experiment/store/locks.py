@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from jaxfl.core.errors import InputError, warn
-from jaxfl.core.locks import claim, holder
+from jaxfl.core.file_locks import claim, holder
 from jaxfl.experiment.store import files
 from jaxfl.simulation import processes
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jaxfl.core.errors import Diverged, InputError
-from jaxfl.core.locks import claim, holder
+from jaxfl.core.file_locks import claim, holder
 
 
 class Share(NamedTuple):
@@ -36,7 +36,7 @@ def take_all(shares: Sequence[Share]) -> dict[str, str]:
     done.
 
     Returns:
-      The shares that are not done, and who has them, see `core.locks.holder`.
+      The shares that are not done, and who has them, see `core.file_locks.holder`.
 
     Raises:
       InputError: the error of the first share that failed, with the errors of the others.

@@ -13,7 +13,7 @@ from jaxfl.experiment.store.records import (
     Runs,
     Summary,
 )
-from jaxfl.experiment.tables.targets import pool_timed
+from jaxfl.experiment.tables.target_score import pool_timed
 from jaxfl.simulation.statistics import SeedStatistics, each_seed, over_seeds
 
 

@@ -21,7 +21,7 @@ from jaxfl.experiment.tables.scores import (
     score_text,
     spread_text,
 )
-from jaxfl.experiment.tables.targets import TIMED, timed_cells
+from jaxfl.experiment.tables.target_score import TIMED, timed_cells
 from jaxfl.simulation.metrics import metric_of
 from jaxfl.simulation.statistics import SeedStatistics
 

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Int, PyTree
 
 from jaxfl.core.errors import InputError, check
-from jaxfl.core.locks import open_in_place
+from jaxfl.core.file_locks import open_in_place
 from jaxfl.core.types import Algorithm, PRNGKey, State
 from jaxfl.simulation.on_disk.federation import StoredFederation
 from jaxfl.simulation.on_disk.initial import First, initial_state

@@ -6,7 +6,7 @@ import numpy as np
 
 from jaxfl.data import load
 from jaxfl.data.published.characters import read_shakespeare_next
-from jaxfl.data.published.prepare import prepare
+from jaxfl.data.published.prepare_published import prepare
 
 PLAY = "BOB:\nabcabc\nso: he\n\nANN:\nxyxyxyxyx\n\nMUTE:\nno\n\nBOB:\nand thus:\nd\n"
 SPEECHES = {"ANN": "xyxyxyxyx", "BOB": "abcabc\nso: he\nand thus:\nd"}  # MUTE says too little

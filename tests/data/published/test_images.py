@@ -10,7 +10,7 @@ import scipy.io
 from jaxfl.core.errors import InputError
 from jaxfl.data import list_data_sets, load
 from jaxfl.data.published.images import read_svhn
-from jaxfl.data.published.prepare import prepare
+from jaxfl.data.published.prepare_published import prepare
 
 CIFAR10 = "cifar-10-batches-bin"
 CIFAR100 = "cifar-100-binary"

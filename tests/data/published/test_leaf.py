@@ -8,7 +8,7 @@ from refusals import fails
 
 from jaxfl.core.errors import RunWarning
 from jaxfl.data import load
-from jaxfl.data.published.prepare import prepare
+from jaxfl.data.published.prepare_published import prepare
 
 RNG = np.random.default_rng(0)
 

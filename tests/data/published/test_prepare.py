@@ -9,9 +9,9 @@ import rich.console
 from rich.console import Console
 
 from jaxfl.core.errors import InputError
-from jaxfl.data.published import prepare as module
-from jaxfl.data.published import progress
-from jaxfl.data.published.prepare import prepare
+from jaxfl.data.published import prepare_published as module
+from jaxfl.data.published import reading_progress
+from jaxfl.data.published.prepare_published import prepare
 from jaxfl.data.published.recipes import RECIPES, file_stem
 
 
@@ -92,7 +92,7 @@ def test_an_interruption_leaves_nothing(news, monkeypatch, where, error):
         raise error
 
     if where == "reading":
-        monkeypatch.setattr(module.text, "tokenise", stopped)
+        monkeypatch.setattr(module.vocabularies, "tokenise", stopped)
     elif where == "writing":
         monkeypatch.setattr(np, "savez", stopped)
     else:
@@ -212,8 +212,8 @@ def test_progress_shows_after_a_while_and_only_on_a_terminal(monkeypatch, termin
         "Console",
         lambda file: Console(file=written, force_terminal=terminal, width=100),
     )
-    monkeypatch.setattr(progress, "DELAY", 0.05)
-    with progress.show_progress("preparing x") as track:
+    monkeypatch.setattr(reading_progress, "DELAY", 0.05)
+    with reading_progress.show_progress("preparing x") as track:
         assert list(track(range(5), "at once", 5)) == list(range(5))
         assert written.getvalue() == ""
         track((), "waiting", None)

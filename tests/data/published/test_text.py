@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from jaxfl.core.errors import InputError
-from jaxfl.data.published.text import build_vocabulary, find_words, tokenise
+from jaxfl.data.published.words import build_vocabulary, find_words, tokenise
 
 TEXTS = ["The cat, the DOG.", "A cat's dog: don't!", ""]
 

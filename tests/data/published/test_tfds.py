@@ -10,7 +10,7 @@ import pytest
 
 from jaxfl.core.errors import InputError
 from jaxfl.data.published import tfds
-from jaxfl.data.published.prepare import prepare
+from jaxfl.data.published.prepare_published import prepare
 from jaxfl.data.published.ratings import split_ratings
 from jaxfl.data.published.recipes import RECIPES
 

@@ -110,7 +110,7 @@ def test_a_heading_tells_the_option_in_a_part_that_there_is(name, note):
         "smallest": {"partition": "dirichlet"},
     }.get(name, {})
     needs = {"drop_stragglers": {"stragglers": 0.5}, "arrivals": {"speeds": 1.0}}
-    changes |= (needs | {"lora": {"weights": "weights.npz"}}).get(name, {})
+    changes |= (needs | {"lora": {"pretrained": "weights.npz"}}).get(name, {})
     assert text in setting_line([Config(**changes)])
 
 

@@ -22,7 +22,7 @@ from jaxfl.core.types import Cohort, State
 from jaxfl.experiment import Config, build, execute, gather, resolve, resume
 from jaxfl.experiment.tables.formats import markdown
 from jaxfl.experiment.tables.sections import sections
-from jaxfl.experiment.tables.targets import pool_timed
+from jaxfl.experiment.tables.target_score import pool_timed
 from jaxfl.simulation import clock
 from jaxfl.simulation.statistics import timed_summary
 

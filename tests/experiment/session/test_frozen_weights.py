@@ -50,7 +50,7 @@ def config_in(folder, **changes):
         "algorithm": "pfedgraph",
         "dataset": "digits",
         "model": "vit_tiny",
-        "weights": str(folder / "weights.npz"),
+        "pretrained": str(folder / "weights.npz"),
         "lora": RANK,
         "lora_layers": "qkv",
         "clients": 5,
@@ -169,7 +169,7 @@ def test_layers_that_are_too_small_for_the_rank_have_no_adapters_which_is_told(t
     params = MODELS["mlp"](2).init(KEY, jnp.zeros((1, 3)))
     leaves = jax.tree_util.tree_leaves_with_path(params)
     np.savez(tmp_path / "w.npz", **{tree.path(keys): leaf for keys, leaf in leaves})
-    config = Config("local", model="mlp", weights=str(tmp_path / "w.npz"), lora=3)
+    config = Config("local", model="mlp", pretrained=str(tmp_path / "w.npz"), lora=3)
     with pytest.warns(RunWarning, match="--lora 3: no adapters at Dense_0, for which the rank"):
         model = make_model(config, source)
     problem = jaxfl.classification(model, np.zeros(3)).problem
@@ -213,7 +213,7 @@ def built_of(config):
 def test_without_its_weights_a_run_does_not_predict(folder, tmp_path):
     weights = tmp_path / "weights.npz"
     weights.write_bytes((folder / "weights.npz").read_bytes())
-    execute(config_in(folder, weights=str(weights), rounds=1), tmp_path / "run")
+    execute(config_in(folder, pretrained=str(weights), rounds=1), tmp_path / "run")
     x = jaxfl.data.load("digits").x_test[:2]
     with np.load(folder / "weights.npz", allow_pickle=False) as arrays:
         np.savez(weights, **{name: arrays[name] + 1 for name in arrays})
@@ -228,12 +228,12 @@ def test_without_its_weights_a_run_does_not_predict(folder, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"weights": "no.npz"}, r"no\.npz cannot be read \(No such file"),
+        ({"pretrained": "no.npz"}, r"no\.npz cannot be read \(No such file"),
         ({"model": "mlp"}, "no dense layer matches 'qkv'|the weights lack|the weights have"),
         ({"lora_layers": "("}, r"layers of --lora '\(' is no regular expression"),
         (
             {"lora": None, "lora_layers": "", "trainable": "*"},
-            r"trainable of --weights '\*' is no regular",
+            r"trainable of --pretrained '\*' is no regular",
         ),
         ({"trainable": "nothing", "lora": None, "lora_layers": ""}, "no parameter matches"),
         ({"lora": 50}, "rank 50, and the layer block0/qkv has 12 inputs"),
@@ -252,13 +252,16 @@ def test_what_does_not_fit_is_refused_in_a_line_and_nothing_is_written(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--lora", "4"], "--lora is given without --weights"),
+        (["--lora", "4"], "--lora is given without --pretrained"),
         (
-            ["--weights", "w.npz", "--lora", ":layers=qkv"],
+            ["--pretrained", "w.npz", "--lora", ":layers=qkv"],
             "layers of --lora is given without --lora",
         ),
-        (["--weights", ":trainable=head"], "trainable of --weights is given without --weights"),
-        (["--weights", "w.npz", "--lora", "0"], "--lora is 0|lora is 0"),
+        (
+            ["--pretrained", ":trainable=head"],
+            "trainable of --pretrained is given without",
+        ),
+        (["--pretrained", "w.npz", "--lora", "0"], "--lora is 0|lora is 0"),
     ],
 )
 def test_options_that_need_others_say_so(words, message, capsys):
@@ -269,7 +272,7 @@ def test_options_that_need_others_say_so(words, message, capsys):
 
 @pytest.mark.slow
 def test_images_are_resized_to_a_given_side(folder):
-    config = config_in(folder, weights=None, lora=None, lora_layers="")
+    config = config_in(folder, pretrained=None, lora=None, lora_layers="")
     larger = built_of(dataclasses.replace(config, side=16)).task.problem
     params = larger.init(jax.random.key(0))
     # An even image stays even.
@@ -284,7 +287,14 @@ def test_images_are_resized_to_a_given_side(folder):
 
 @pytest.mark.slow
 def test_describe_says_how_many_floats_are_trained_and_frozen(folder, capsys):
-    words = ["--model", "vit_tiny", "--weights", str(folder / "weights.npz"), "--lora", str(RANK)]
+    words = [
+        "--model",
+        "vit_tiny",
+        "--pretrained",
+        str(folder / "weights.npz"),
+        "--lora",
+        str(RANK),
+    ]
     words += ["--lora", ":layers=qkv"]
     assert main(["describe", "--dataset", "digits", *words]) == 0
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())

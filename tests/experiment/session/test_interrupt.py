@@ -12,7 +12,7 @@ from finished_runs import write_run
 from kill import interrupt_after
 
 from jaxfl.cli import COMMANDS, main
-from jaxfl.cli.options import List
+from jaxfl.cli.command_options import List
 from jaxfl.core.errors import Terminated
 from jaxfl.experiment import Config, compare, execute, resume, resume_comparison
 from jaxfl.experiment.config import to_json

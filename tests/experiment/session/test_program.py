@@ -1,4 +1,4 @@
-"""How a run is cut into stretches, and how few programs it compiles."""
+"""How a run is cut into segments, and how few programs it compiles."""
 
 import dataclasses
 from itertools import pairwise

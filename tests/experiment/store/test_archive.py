@@ -10,7 +10,7 @@ from jaxfl.experiment.store import archive, files
 from jaxfl.experiment.store.archive import Archive, digest_pieces, interval
 
 SEEDS, CLIENTS = 2, 5
-STRETCHES = (3, 6, 7, 10, 12)  # the last rounds of stretches
+SEGMENTS = (3, 6, 7, 10, 12)  # the last rounds of segments
 
 
 def weights_of(rounds, clients=CLIENTS):
@@ -26,11 +26,11 @@ def ids_of(rounds, clients=CLIENTS):
     return np.arange(SEEDS * rounds * clients, dtype=np.int32).reshape(SEEDS, rounds, clients)
 
 
-def fill(one, first, stretches, checkpoints=()):
-    """Adds stretches to an archive, and writes at the checkpoints; returns the digests there."""
-    weights, ids = weights_of(STRETCHES[-1]), ids_of(STRETCHES[-1])
+def fill(one, first, segments, checkpoints=()):
+    """Adds segments to an archive, and writes at the checkpoints; returns the digests there."""
+    weights, ids = weights_of(SEGMENTS[-1]), ids_of(SEGMENTS[-1])
     digests = {}
-    for last in stretches:
+    for last in segments:
         rounds = slice(first, last)
         line = np.array([f'{{"round": {last}}}'.encode()])
         arrays = {"ids": ids[:, rounds], "lines": line}
@@ -64,7 +64,7 @@ KEEP = {
 @pytest.mark.parametrize("checkpoints", [(), (6, 7)])
 def test_an_archive_has_the_weights_of_the_rounds_to_keep(tmp_path, keep, checkpoints):
     one = Archive(tmp_path / "rounds", keep, 12)
-    fill(one, 0, STRETCHES, checkpoints)
+    fill(one, 0, SEGMENTS, checkpoints)
     numbers, stored = content(one)
     assert numbers == KEEP[keep]
     for name, weights in weights_of(12).items():
@@ -77,9 +77,9 @@ def test_an_archive_has_the_weights_of_the_rounds_to_keep(tmp_path, keep, checkp
 @pytest.mark.parametrize("keep", KEEP)
 def test_an_archive_goes_on_from_a_checkpoint_to_the_same_bits(tmp_path, keep):
     whole = Archive(tmp_path / "whole", keep, 12)
-    fill(whole, 0, STRETCHES, checkpoints=STRETCHES)
+    fill(whole, 0, SEGMENTS, checkpoints=SEGMENTS)
     stopped = Archive(tmp_path / "rounds", keep, 12)
-    digests = fill(stopped, 0, STRETCHES[:4], checkpoints=(3, 7, 10))
+    digests = fill(stopped, 0, SEGMENTS[:4], checkpoints=(3, 7, 10))
     again = Archive(tmp_path / "rounds", keep, 12)
     pieces = [*again.restore(7)]
     assert again.digest.hexdigest() == digests[7] == digest_pieces(tmp_path / "rounds", 7)
@@ -90,7 +90,7 @@ def test_an_archive_goes_on_from_a_checkpoint_to_the_same_bits(tmp_path, keep):
     )
     lines = np.concatenate([piece["lines"] for piece in pieces])
     assert lines.tolist() == [b'{"round": 3}', b'{"round": 6}', b'{"round": 7}']
-    fill(again, 7, STRETCHES[3:])
+    fill(again, 7, SEGMENTS[3:])
     numbers, stored = content(again)
     assert numbers == whole.numbers()
     for name, weights in content(whole)[1].items():
@@ -102,11 +102,11 @@ def test_a_longer_run_keeps_what_it_would_have_kept_from_the_beginning(tmp_path,
     size = sum(w[:, 0].nbytes for w in weights_of(1).values())
     monkeypatch.setattr(archive, "MOST_BYTES", 4 * size)
     with pytest.warns(RunWarning, match="7 rounds are .* GB: graph.npz will have one round in 2"):
-        fill(Archive(tmp_path, "auto", 7), 0, STRETCHES[:3], checkpoints=(7,))
+        fill(Archive(tmp_path, "auto", 7), 0, SEGMENTS[:3], checkpoints=(7,))
     longer = Archive(tmp_path, "auto", 12)
     assert len([*longer.restore(7)]) == 1
     with pytest.warns(RunWarning, match="12 rounds .* in 4, and all with --keep weights=all"):
-        fill(longer, 7, STRETCHES[3:])
+        fill(longer, 7, SEGMENTS[3:])
     numbers, stored = content(longer)
     assert numbers == [4, 8, 12]
     for name, weights in weights_of(12).items():
@@ -125,18 +125,18 @@ def test_a_piece_is_never_written_again(tmp_path):
     one = Archive(tmp_path, "all", 12)
     times = {}
     first = 0
-    for last in STRETCHES:
+    for last in SEGMENTS:
         fill(one, first, [last], checkpoints=(last,))
         for path, time in times.items():
             assert path.stat().st_mtime_ns == time
         times = {path: path.stat().st_mtime_ns for path in files.pieces(tmp_path)}
         first = last
-    assert len(times) == len(STRETCHES)
+    assert len(times) == len(SEGMENTS)
 
 
 def test_equal_rows_are_stored_as_one(tmp_path):
     one = Archive(tmp_path, "all", 12)
-    fill(one, 0, STRETCHES, checkpoints=(3, 12))
+    fill(one, 0, SEGMENTS, checkpoints=(3, 12))
     shapes = []
     for file in files.pieces(tmp_path):
         with np.load(file, allow_pickle=False) as piece:

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from jaxfl.core.errors import InputError, RunWarning
-from jaxfl.core.locks import claim, holder
+from jaxfl.core.file_locks import claim, holder
 from jaxfl.experiment.store import files, locks
 
 

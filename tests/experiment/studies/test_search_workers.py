@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 
 from jaxfl.core.errors import InputError, Terminated
-from jaxfl.core.locks import claim, holder
+from jaxfl.core.file_locks import claim, holder
 from jaxfl.experiment import Config
 from jaxfl.experiment.store import files, locks
 from jaxfl.experiment.studies import sweep, trials

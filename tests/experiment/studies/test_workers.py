@@ -17,7 +17,7 @@ from finished_runs import write_run
 from kill import content, same, wait_for_a_checkpoint
 
 from jaxfl.core.errors import Diverged, InputError
-from jaxfl.core.locks import claim, holder
+from jaxfl.core.file_locks import claim, holder
 from jaxfl.experiment import Config, compare, plan, work
 from jaxfl.experiment.config import to_json
 from jaxfl.experiment.session.gather import Data

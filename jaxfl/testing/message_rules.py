@@ -11,7 +11,7 @@ from jaxfl.core.facts import facts_of
 from jaxfl.core.messages import Clients, ServerState, Up, Uploads, Wire, floats, ups_of
 from jaxfl.core.types import Algorithm, AlgorithmFactory, Cohort, Federation, State
 from jaxfl.experiment.privacy.dataflow import follow
-from jaxfl.testing.compare import close, equal, require
+from jaxfl.testing.equality import close, equal, require
 from jaxfl.testing.federations import C, uneven
 from jaxfl.testing.runs import cohort_of, jit, made, pick, run
 from jaxfl.testing.tasks import normed, shallow

@@ -9,9 +9,10 @@ import numpy as np
 from jaxfl.core.errors import InputError, check
 from jaxfl.core.options import POSITIVE, check_range
 from jaxfl.data.arrays import from_arrays
-from jaxfl.data.published import text, tfds
+from jaxfl.data.published import tfds
+from jaxfl.data.published import words as vocabularies
 from jaxfl.data.published.originals import Arrays
-from jaxfl.data.published.progress import Track, show_progress
+from jaxfl.data.published.reading_progress import Track, show_progress
 from jaxfl.data.published.recipes import RECIPES, Recipe, file_stem, holds
 from jaxfl.data.write import new_folder, write_npz
 
@@ -111,10 +112,12 @@ def _tokenise(arrays: Arrays, words: int, length: int, track: Track) -> Arrays:
     """The arrays with word ids in place of texts."""
     train = arrays["x_train"]
     test = arrays["x_test"]
-    vocabulary = text.build_vocabulary(track(train, "counting words", len(train)), words)
+    vocabulary = vocabularies.build_vocabulary(track(train, "counting words", len(train)), words)
     return arrays | {
-        "x_train": text.tokenise(track(train, "tokenising", len(train)), vocabulary, length),
-        "x_test": text.tokenise(track(test, "tokenising", len(test)), vocabulary, length),
-        "vocabulary": np.array([len(vocabulary) + text.RESERVED]),
+        "x_train": vocabularies.tokenise(
+            track(train, "tokenising", len(train)), vocabulary, length
+        ),
+        "x_test": vocabularies.tokenise(track(test, "tokenising", len(test)), vocabulary, length),
+        "vocabulary": np.array([len(vocabulary) + vocabularies.RESERVED]),
         "words": np.array(vocabulary, str),
     }

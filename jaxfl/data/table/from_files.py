@@ -14,7 +14,7 @@ from jaxfl.core.options import checked
 from jaxfl.data.arrays import from_arrays
 from jaxfl.data.published.recipes import RECIPES, file_stem
 from jaxfl.data.source import Source
-from jaxfl.data.table.fit import (
+from jaxfl.data.table.fit_schema import (
     Choices,
     cells_of,
     fit,
@@ -121,7 +121,8 @@ def from_frames(
         ...; or one with a column that names the site of each row.
       target: the column to predict.
       owner: the column that names the site.
-      **options: the other fields of `jaxfl.data.table.fit.Choices`, such as `id` and `categories`.
+      **options: the other fields of `jaxfl.data.table.fit_schema.Choices`, such as `id` and
+        `categories`.
 
     Returns:
       The data set, whose owners are the sites; partition it by `natural(source.owners)`.
