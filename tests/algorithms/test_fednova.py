@@ -45,6 +45,7 @@ def norm(momentum, steps):
     return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize(
     ("work", "steps"),

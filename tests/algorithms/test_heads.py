@@ -33,6 +33,7 @@ def mean(stacked):
     )
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize(
     ("method", "kept", "sent"), [(fedper, "Dense_1", BODY), (lg_fedavg, "Dense_0", HEAD)]
 )

@@ -85,6 +85,7 @@ def test_fedbuff_moves_as_the_events_of_its_paper(buffer):
     assert max(float(info.metrics["largest_staleness"][0]) for info in infos) > 2
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize(
     ("hyper", "scale"),
     [

@@ -37,6 +37,7 @@ def yogi(opt_state, gradient, number):
     return step, {"m": m, "v": v}
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize(
     ("method", "hyper", "rule"),
     [

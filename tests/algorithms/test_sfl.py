@@ -14,6 +14,7 @@ from jaxfl.core.errors import InputError
 GRAPH = np.array([[0, 2, 0, 0], [2, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0]], np.float32)
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("learned", [None, 0.05, "only"])
 def test_rounds_equal_the_closed_form(learned):
     """If all examples are x, the optimum is (x + lam g + lam u) / (1 + 2 lam); 2 is absent."""

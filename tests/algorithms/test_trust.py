@@ -79,6 +79,7 @@ def matrix_of(by, trained, temperature):
     return rows
 
 
+@pytest.mark.long(every=6)
 @pytest.mark.parametrize("temperature", [None, 0.3])
 @pytest.mark.parametrize(
     ("by", "default"), [("weights", 1.0), ("validation", 1.0), ("predictions", 0.1)]

@@ -86,7 +86,7 @@ def finished_run(tmp_path_factory):
     return out
 
 
-@pytest.mark.long(every=8)
+@pytest.mark.long(every=24)
 @pytest.mark.parametrize("name", SHOWN)
 def test_every_public_name_has_an_example_that_holds(name, tmp_path, monkeypatch, request):
     """Files of an example lie in a folder of its own, with a finished run if it names one."""

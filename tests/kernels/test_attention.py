@@ -131,6 +131,7 @@ def test_a_constant_model_has_no_features():
     assert layer_norm(jnp.array([[0.0, 0.0], [1.0, 3.0]])).tolist() == [[0.0, 0.0], [-1.0, 1.0]]
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("score", SCORES)
 def test_learning_starts_from_equal_weights_and_can_leave_them(score):
     features = layer_norm(models())

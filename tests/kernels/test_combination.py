@@ -10,6 +10,7 @@ from jaxfl.kernels.combination import combination_rows
 rng = np.random.default_rng(0)
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("clients", [10, 100])
 @pytest.mark.parametrize("variance", [1e-1, 1e-5])
 def test_clients_with_one_mean_and_one_variance_weigh_equally(clients, variance):

@@ -25,6 +25,7 @@ def solve(costs, curvature):
     return found.x
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("seed", range(8))
 def test_the_filling_is_the_solution_of_the_quadratic_program(seed):
     rng = np.random.default_rng(seed)

@@ -31,6 +31,7 @@ def check_types(kernel, dtype, least):
             assert jnp.promote_types(result.dtype, least) == result.dtype
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize(("dtype", "x64", "least"), TYPES, ids=[t[0] for t in TYPES])
 def test_kernels_take_models_of_other_types_and_give_no_narrower_one(dtype, x64, least):
     with jax.enable_x64(x64):

@@ -19,6 +19,7 @@ def nearest(weights, a, b):
     return np.stack(found)
 
 
+@pytest.mark.long(every=5)
 # M k smaller than, between and larger than the sides of the matrices.
 @pytest.mark.parametrize(("models", "rank"), [(1, 2), (3, 2), (5, 2), (7, 3), (4, 1)])
 def test_a_mixture_is_the_nearest_product_of_its_rank(models, rank):

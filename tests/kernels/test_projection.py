@@ -61,6 +61,7 @@ def test_optimality_conditions(rows):
         assert gap_row.max() <= shift.max() + 1e-4
 
 
+@pytest.mark.long(every=5)
 @pytest.mark.parametrize("seed", range(10))
 def test_capped_equals_a_quadratic_program_solver(seed):
     rng = np.random.default_rng(100 + seed)

@@ -55,6 +55,7 @@ def instance(seed):
     return counts, q, (0.2, 0.4, 1.0, 4.0)[seed % 4]
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("seed", range(8))
 def test_the_plan_equals_a_quadratic_program_solver(seed):
     """3 to 10 clients; others without examples fill ten places, so that one program serves all."""

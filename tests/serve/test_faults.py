@@ -160,6 +160,7 @@ def test_a_malformed_upload_is_refused_in_one_line_and_has_not_reported(fault, w
     alike(strategy, *without_the_sender)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rubbish", [np.nan, 3e38])
 def test_an_upload_that_is_not_finite_has_not_reported(without_the_sender, rubbish):
     def change(kind, number, client, reply):

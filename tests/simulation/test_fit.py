@@ -11,6 +11,7 @@ from jaxfl.core.errors import Diverged, InputError
 DATA = opposite_groups(sizes=SIZES)
 
 
+@pytest.mark.slow
 def test_it_has_the_bits_of_the_loop_by_hand():
     task = shallow()
     algorithm = jaxfl.algorithms.pfedgraph(task)

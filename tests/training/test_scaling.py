@@ -213,6 +213,7 @@ def test_scales_of_other_arrays_are_refused_in_one_line():
     assert "\n" not in str(refusal.value)
 
 
+@pytest.mark.slow
 def test_methods_that_compare_examples_refuse_several_arrays():
     task = jaxfl.classification(Together(), FORMS["dict"](IMAGE[0], AGE[0]))
     source = data_of(FORMS["dict"](IMAGE, AGE))

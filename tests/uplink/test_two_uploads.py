@@ -36,6 +36,7 @@ def drawn(factory, **options):
     return np.array(jax.jit(round)(key, jit(algorithm.init)(key, data.train), data))
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize(
     ("make", "options"),
     [(pfedgat, {"wire": "gradient"}), (gfedmtl, {"tau": "learned", "servers": 1})],

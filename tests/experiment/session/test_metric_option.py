@@ -63,6 +63,7 @@ def mean_area(logits, y):
     return np.mean([roc_auc_score(y == label, odds[label]) for label in np.unique(y)])
 
 
+@pytest.mark.slow
 def test_scores_in_the_files_are_those_of_scikit_learn_on_the_predictions(finished):
     folder, config = finished
     run = jaxfl.load(folder / "named")

@@ -77,6 +77,7 @@ def test_texts_with_labels_of_positions_have_the_transformer():
     )
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize(
     ("y", "shape"), [(IDS[:, 1:], (1, LENGTH, VOCABULARY)), (IDS[:, -1], (1, VOCABULARY))]
 )

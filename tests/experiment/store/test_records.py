@@ -75,6 +75,7 @@ def refused(words, capsys):
     return said
 
 
+@pytest.mark.slow
 def test_every_field_of_a_run_has_a_type(finished):
     """A field that a run writes and no type names would be checked by nobody."""
     summary = json.loads((finished / "summary.json").read_text())

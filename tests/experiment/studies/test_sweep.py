@@ -85,6 +85,7 @@ def test_no_space(pairs, message):
         parse_space(pairs, parse_value)
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
