@@ -816,7 +816,7 @@ CONFIG_FILES = {
     "digits": "cannot read digits.json as a config",
     "negative": "rounds in negative.json is -1: expected a whole number from 1 to",
     "choice": "test in choice.json is 'none': expected one of",
-    "devices": "devices in devices.json is 'three': expected a whole number from 1 to 1,024 or one",
+    "devices": "devices in devices.json is 'three': expected a whole number from 1 to 1,024 or",
     "set": "unknown data set '../good'",
     "set_list": "dataset in set_list.json is ['digits']: expected text",
     "zero_byte": r"unknown data set 'a\x00b'",

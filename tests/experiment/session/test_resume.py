@@ -17,6 +17,7 @@ from kill import content, same
 from jaxfl.cli import main
 from jaxfl.core.errors import InputError, RunWarning
 from jaxfl.experiment import Config, compare, execute, gather, load_config, resolve, resume
+from jaxfl.experiment.config.composite import option
 from jaxfl.experiment.session.checkpoints import find_checkpoint
 from jaxfl.experiment.store import files, locks
 
@@ -120,7 +121,7 @@ CHANGES = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_changed_option_is_named_and_refused(name, runs, config, digests):
     changed = dataclasses.replace(config, **{name: CHANGES[name]})
-    was = f"--{name.replace('_', '-')} was {getattr(config, name)} and is {CHANGES[name]}"
+    was = f"{option(name)} was {getattr(config, name)} and is {CHANGES[name]}"
     with pytest.raises(InputError, match=re.escape(was)):
         find_checkpoint(runs / "stopped", changed, digests)
 
