@@ -50,11 +50,13 @@ class Facts:
     paper: str
     # URL of the paper; "" if there is none
     link: str
-    # the part of the deployed model that belongs to one client; "" if all clients deploy one model
+    # the part of the deployed model that belongs to one client, such as "the head"; "" if all
+    # clients deploy one model
     personal: str
-    # what a client uploads in a round; "" for nothing
+    # what a client uploads in a round, such as "its model"; "" for nothing
     sends: str
-    # where the defaults of the options come from; "" if there are none to choose
+    # where the defaults of the options come from, such as "the paper", "the authors' code", "ours";
+    # "" if there are none to choose
     defaults: str = ""
     # what a client deploys that was absent in the last round, if the paper gives it something else
     # than what it would deploy otherwise; "" if absence makes no difference
@@ -67,12 +69,13 @@ class Facts:
     # late client could have trained
     mixes_before_training: bool = False
     # whether local training begins from the server's newest state, or is drawn to it, from which no
-    # late client could have trained
+    # late client could have trained; False if clients train from what they have kept since they
+    # last took part
     starts_from_server: bool = True
     # whether clients mix whole models over a graph that is given: evaluations then tell the
     # spectral gap of the weights
     reports_gap: bool = False
-    # whether all clients begin from the one model that the problem draws; weights that are given
+    # whether all clients begin from the one model that the problem draws; given weights (`--init`)
     # may then take its place
     takes_initial_model: bool = True
     # whether one place has the examples of all clients: to compare with, no federated method
@@ -81,29 +84,13 @@ class Facts:
     separating: dict[str, Any] = field(default_factory=dict)
     # what a reference to the method needs (`jaxfl cite`); None if there is no publication
     publication: Paper | None = None
-    # what to change first where clients score worse than with local training; "" if it is unknown
+    # what to change first where clients score worse than with local training, one short sentence
+    # without a full stop, for tables and docs/tuning.md; "" if it is unknown
     advice: str = ""
 
 
 def method(
-    *,
-    title: str,
-    paper: Paper | str,
-    place: str = "",
-    link: str = "",
-    personal: str,
-    sends: str,
-    defaults: str = "",
-    absent: str = "",
-    offers_mixture: bool = False,
-    takes_top_edges: bool = False,
-    mixes_before_training: bool = False,
-    starts_from_server: bool = True,
-    reports_gap: bool = False,
-    takes_initial_model: bool = True,
-    pools: bool = False,
-    separating: dict[str, Any] | None = None,
-    advice: str = "",
+    *, title: str, paper: Paper | str, place: str = "", link: str = "", **others: Any
 ) -> Callable[[Callable[_P, Algorithm]], Callable[_P, Algorithm]]:
     """A decorator that attaches facts to an algorithm's factory and checks the factory's options.
 
@@ -115,33 +102,7 @@ def method(
       paper: the publication; a text, if there is none that could be cited.
       place: the place in the paper, such as "Algorithm 1".
       link: a URL beside a text in place of a publication; "" if there is none.
-      personal: the part of the deployed model that belongs to one client, such as "the head"; "" if
-        all clients deploy one model.
-      sends: what a client uploads in a round, such as "its model"; "" for nothing.
-      defaults: where the defaults of the options come from, such as "the paper", "the authors'
-        code", "ours"; "" if there are none to choose.
-      absent: what a client deploys that was absent in the last round, if the paper gives it
-        something else than what it would deploy otherwise.
-      offers_mixture: whether the server offers each client a model that the client may refuse: the
-        method calls `Task.accept`.
-      takes_top_edges: whether the graph may be limited to the largest weights of each row: the
-        method calls `Task.keep_edges`.
-      mixes_before_training: whether a round begins with mixtures of what other clients have sent
-        by then: a client that arrives late could not have trained from them.
-      starts_from_server: whether local training begins from the server's newest state, or is drawn
-        to it, under some value of the options; False if clients train from what they have kept
-        since they last took part, so that they may arrive late.
-      reports_gap: whether clients mix whole models over a graph that is given: evaluations then
-        have the spectral gap of the weights.
-      takes_initial_model: whether all clients begin from the one model that the problem draws, so
-        that given weights (`--init`) may take its place; False if the method draws several models,
-        or makes models in another way.
-      pools: whether one place has the examples of all clients: to compare with, no federated
-        method. Tables do not rank it, and no privacy can be claimed.
-      separating: options with which the method separates groups of clients in few rounds; None if
-        its defaults do.
-      advice: what to change first where clients score worse than with local training, one short
-        sentence without a full stop: tables and docs/tuning.md show it.
+      **others: the other fields of `Facts`, of which `personal` and `sends` are needed.
 
     Example:
       >>> @method(title="Mine", paper="this page", personal="", sends="its model")
@@ -156,20 +117,8 @@ def method(
         title=title,
         paper=f"{reference}, {place}" if place else reference,
         link=publication.link if publication else link,
-        personal=personal,
-        sends=sends,
-        defaults=defaults,
-        absent=absent,
-        offers_mixture=offers_mixture,
-        takes_top_edges=takes_top_edges,
-        mixes_before_training=mixes_before_training,
-        starts_from_server=starts_from_server,
-        reports_gap=reports_gap,
-        takes_initial_model=takes_initial_model,
-        pools=pools,
-        separating=separating or {},
         publication=publication,
-        advice=advice,
+        **others,
     )
 
     def decorate(factory: Callable[_P, Algorithm]) -> Callable[_P, Algorithm]:
