@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
@@ -219,10 +218,10 @@ def _examples_of_clients(x: PyTree, y: np.ndarray, splits: Splits) -> tuple[PyTr
     rows = np.unique(np.concatenate([part for parts in splits for part in parts]))
     if rows.size >= MOSTLY * len(y):
         # On a CPU it takes no memory, see `inputs.aligned_copy`.
-        return jax.device_put(x), jnp.asarray(y), splits
+        return jax.device_put(x), jax.device_put(np.array(y)), splits
     places = [[np.searchsorted(rows, part) for part in parts] for parts in splits]
-    x = jax.tree.map(jnp.asarray, tree.at(x, rows))
-    return x, jnp.asarray(y[rows]), Splits(*places)
+    # `jnp.asarray` would compile a program for each shape.
+    return *jax.device_put((tree.at(x, rows), y[rows])), Splits(*places)
 
 
 def _pool(source: Source, parts: Parts, test: TestProtocol) -> Pool:
@@ -242,9 +241,9 @@ def _pool(source: Source, parts: Parts, test: TestProtocol) -> Pool:
         groups, weights = weigh_groups(groups, weights, source.weights_test)
     return Pool(
         jax.device_put(source.x_test),
-        jnp.asarray(source.y_test),
-        jnp.asarray(weights, jnp.float32),
-        jnp.asarray(groups, jnp.int32),
+        jax.device_put(np.array(source.y_test)),
+        jax.device_put(np.array(weights, np.float32)),
+        jax.device_put(np.array(groups, np.int32)),
     )
 
 
@@ -298,9 +297,8 @@ def _test_views(
     ]
     ends = np.cumsum([len(rows) for rows in parts])
     places = np.split(np.arange(ends[-1]), ends[:-1])
-    x = jnp.asarray(np.concatenate([x for x, _ in views]))
-    y = jnp.asarray(np.concatenate([y for _, y in views]))
-    return x, y, places
+    x, y = (np.concatenate(arrays) for arrays in zip(*views, strict=True))
+    return *jax.device_put((x, y)), places
 
 
 def label_counts(source: Source, parts: Parts) -> np.ndarray:

@@ -41,7 +41,7 @@ def by_rows(
         values = np.zeros(targets.shape[:2], np.float32)
         for place, row in zip(values, rows, strict=True):
             place[: len(row)] = row
-        return jnp.asarray(values)
+        return jax.device_put(values)
 
     # Made on the device, so that the host holds no copy of what may be a large array.
     real = _mask(targets.size, targets.length) if mask is None else padded(mask)

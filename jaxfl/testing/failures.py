@@ -91,7 +91,7 @@ def check_not_finite(factory: AlgorithmFactory, rubbish: float = np.nan) -> None
     def spoil(part: Dataset) -> Dataset:
         x = np.array(part.x)
         x[broken] = rubbish
-        return part._replace(x=jnp.asarray(x))
+        return part._replace(x=jax.device_put(x))
 
     spoilt = data._replace(train=spoil(data.train), val=spoil(data.val))
     start = jit(made(factory, shallow).init)(jax.random.key(1), data.train)

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+import jax
 import numpy as np
-from jax import numpy as jnp
 from jaxtyping import Array
 
 from jaxfl.core.types import Dataset, Federation
@@ -24,10 +24,11 @@ def stack(
         out = np.full((len(values), longest, *values[0].shape[1:]), value, values[0].dtype)
         for row, v in zip(out, values, strict=True):
             row[: len(v)] = v
-        return jnp.asarray(out)
+        # Another way to the device would compile a program for each shape.
+        return jax.device_put(out)
 
     mask = np.arange(longest)[None] < np.array([len(x) for x in xs])[:, None]
-    return Dataset(fill(xs, rubbish), fill(ys, 0), jnp.asarray(mask))
+    return Dataset(fill(xs, rubbish), fill(ys, 0), jax.device_put(mask))
 
 
 def federation(
@@ -86,7 +87,7 @@ def coins(clients: int = 4) -> tuple[Federation, Array, np.ndarray]:
     x, y = kinds.repeat(4, axis=0)[order], labels.ravel()[order]
     ones = labels.mean(axis=1)
     frequencies = np.stack([1 - ones, ones], axis=1)
-    return federation([x] * clients, [y] * clients), jnp.asarray(kinds), frequencies
+    return federation([x] * clients, [y] * clients), jax.device_put(kinds), frequencies
 
 
 @once

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
@@ -39,8 +38,8 @@ def check_example_weights(factory: AlgorithmFactory) -> None:
     rng = np.random.default_rng(0)
     ways: list[Callable] = [
         lambda mask: None,
-        lambda mask: jnp.asarray(np.where(mask, 4.0, np.nan).astype(np.float32)),
-        lambda mask: jnp.asarray(rng.exponential(size=mask.shape).astype(np.float32)),
+        lambda mask: jax.device_put(np.where(mask, 4.0, np.nan).astype(np.float32)),
+        lambda mask: jax.device_put(rng.exponential(size=mask.shape).astype(np.float32)),
     ]
     datas = [_weighted(padded(), weigh) for weigh in ways]
     ends = [run(algorithm, data, 1) for data in datas]
