@@ -88,7 +88,8 @@ def on_every_device(function: Callable, shared: tuple = ()) -> Callable:
     """A function of stacked arguments that each device of the mesh applies to rows of its own.
 
     Without a mesh in use, the function is called as it is. If the number of rows is not a multiple
-    of the number of devices, the first row is computed again to fill the gap.
+    of the number of devices, the first row fills the gap; a device that would have this row alone
+    computes nothing.
 
     Args:
       function: (shared, *stacked) -> stacked.
@@ -107,10 +108,18 @@ def on_every_device(function: Callable, shared: tuple = ()) -> Callable:
         clients = jax.tree.leaves(stacked)[0].shape[0]
         by_clients = PartitionSpec(CLIENTS)
         specs = (PartitionSpec(), *[by_clients] * len(stacked))
+        # The devices that have rows of their own
+        busy = -(-clients // -(-clients // devices))
 
         def on_device(same: tuple, *local: PyTree) -> PyTree:
-            shared, examples = same
-            return function(shared, *join_shared(local, examples))
+            def compute() -> PyTree:
+                shared, examples = same
+                return function(shared, *join_shared(local, examples))
+
+            if busy == devices:
+                return compute()
+            nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(compute))
+            return lax.cond(lax.axis_index(CLIENTS) < busy, compute, lambda: nothing)
 
         each = jax.shard_map(on_device, in_specs=specs, out_specs=by_clients, check_vma=False)
         if clients % devices == 0:

@@ -51,6 +51,9 @@ def minibatches(
     real = jnp.count_nonzero(mask)
     count = jnp.maximum(real, 1)
     per_epoch = jnp.maximum(-(-real // batch_size), 1)
+    if steps is not None and 0 < n <= batch_size:
+        # Each step is an epoch, and epochs take much less time to sort.
+        steps, epochs = None, steps
     if steps is not None:
         total = steps
         # S batches use at most S * B elements and one epoch more.

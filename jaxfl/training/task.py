@@ -31,6 +31,7 @@ from jaxfl.training.acceptance import Acceptance, accept_validated
 from jaxfl.training.any_model import AnyModel, functions_of, head_of_model
 from jaxfl.training.batch_statistics import moving_statistics, without_statistics
 from jaxfl.training.channel import Channel, faithful
+from jaxfl.training.flat_bits import flat
 from jaxfl.training.flax_model import Statistics
 from jaxfl.training.gradients import full_gradient, full_loss
 from jaxfl.training.objectives import (
@@ -303,7 +304,7 @@ def supervised(
     # Compiled by itself: where a method's `init` is not, all methods share this program.
     @jax.jit
     def init(key: PRNGKey) -> Params:
-        return pure.init(key, model_input())
+        return pure.init(flat(key), model_input())
 
     leaves = jax.tree.leaves(jax.eval_shape(init, jax.random.key(0)))
     convolutional = any(leaf.ndim == 4 for leaf in leaves)

@@ -57,6 +57,21 @@ def test_each_device_computes_some_of_the_clients(clients, chunk):
     assert set(seen) == {(3,)}
 
 
+@pytest.mark.parametrize(("clients", "calls"), [(1, 1), (2, 2), (5, 6)])
+def test_a_device_without_clients_computes_nothing(clients, calls):
+    computed = []
+
+    def one(x):
+        jax.debug.callback(lambda: computed.append(1))
+        return 2 * x
+
+    with jax.set_mesh(mesh.make_mesh(4)):
+        doubled = jax.jit(over_clients(one, 1))(jnp.arange(1.0, clients + 1))
+        jax.effects_barrier()
+    assert doubled.tolist() == [2.0 * number for number in range(1, clients + 1)]
+    assert len(computed) == calls
+
+
 def test_a_federation_and_a_state_are_split_by_clients_if_the_devices_divide_them():
     source = load("digits")
     federation = federate(source, pathological(source.y_train, 10, 0))

@@ -71,6 +71,15 @@ def test_the_order_does_not_depend_on_padding(key):
     np.testing.assert_array_equal(lean[0][lean[1]], wide[0][wide[1]])
 
 
+def test_steps_that_are_epochs_have_the_order_of_the_sequence():
+    """Clients of 5 and 6 examples and batches of 6: a longer array is sorted as a sequence."""
+    for real in (5, 6):
+        lean = order(3, real, 6, 6, steps=9)
+        wide = order(3, real, 7, 6, steps=9)
+        np.testing.assert_array_equal(lean[1], wide[1])
+        np.testing.assert_array_equal(lean[0][lean[1]], wide[0][wide[1]])
+
+
 @pytest.mark.slow
 def test_padding_may_stand_anywhere():
     mask = jnp.array([False, True, False, True, True])
