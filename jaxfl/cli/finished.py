@@ -29,7 +29,7 @@ from jaxfl.experiment.studies.comparison import (
     write_clients,
     write_comparison,
 )
-from jaxfl.experiment.studies.redraw import redraw, redraw_search
+from jaxfl.experiment.studies.redraw import build_finished, redraw, redraw_search
 from jaxfl.experiment.tables.formats import csv_text, print_sections
 from jaxfl.experiment.tables.sections import sections
 from jaxfl.experiment.tables.wording import keys_of_names, parse_names
@@ -67,6 +67,10 @@ def report(command: Report, console: Console) -> None:
         answers = client_answers(runs, against=command.against, client=command.client)
     tables = [table for one in answers for table in client_sections(one)]
     tables = tables or sections(runs, **options)
+    ready = {}
+    if command.out and pictures:
+        processes.check_backend()
+        ready = build_finished(runs)
     if command.out:
         files.create(command.out, files.COMPARISON_FILES, command.overwrite)
     if texts and not command.out:
@@ -80,9 +84,8 @@ def report(command: Report, console: Console) -> None:
             write_clients(answers, command.out, command.format)
         picture: dict[str, Any] = {"title": command.title, "panels": command.panels}
         words = (command.out, command.format, command.highlight)
-        if pictures:
-            processes.check_backend()
-            redraw(runs, command.out, style, overwrite=command.overwrite)
+        if ready:
+            redraw(runs, ready, command.out, style, overwrite=command.overwrite)
         write_comparison(runs, *words, **options, **picture)
         console.print(f"written to {command.out}", markup=False, highlight=False)
     if command.html:

@@ -1,6 +1,6 @@
 """The pictures of finished runs and searches in other formats: `jaxfl report --format pdf`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from jaxfl.core.errors import InputError, check
@@ -31,17 +31,40 @@ def folders_of(runs: Runs, out: Path) -> dict[str, Path]:
     }
 
 
-def redraw(runs: Runs, out: Path, style: Style, *, overwrite: bool = False) -> None:
+def build_finished(runs: Runs) -> dict[str, Built]:
+    """The parts of finished runs, whose data sets are read again; nothing is trained or written.
+
+    Args:
+      runs: of `load_finished`.
+
+    Raises:
+      InputError: a run of an earlier version, or data that are not there.
+    """
+    ready = {}
+    for label, run in runs.items():
+        if run.config is None:
+            raise InputError(
+                f"{label} has no config.json of this version: leave it out, or run it again"
+            )
+        resolved = resolve(run.config)
+        ready[label] = build(resolved, gather(resolved))
+    return ready
+
+
+def redraw(
+    runs: Runs, ready: Mapping[str, Built], out: Path, style: Style, *, overwrite: bool = False
+) -> None:
     """Draws the pictures of finished runs, of their graphs and of who holds what.
 
     Args:
-      runs: of `load_finished`; their data sets are read again.
+      runs: of `load_finished`.
+      ready: of `build_finished`.
       out: a directory, see `folders_of`.
       style: of the pictures.
       overwrite: replace pictures that are there.
 
     Raises:
-      InputError: a run of an earlier version, data that are not there, or pictures that are.
+      InputError: there are pictures, and they are not to be replaced.
     """
     folders = folders_of(runs, out)
     names = [name for name in files.RUN_FILES if name.rpartition(".")[2] in style.formats]
@@ -51,21 +74,14 @@ def redraw(runs: Runs, out: Path, style: Style, *, overwrite: bool = False) -> N
         overwrite or not there,
         f"{', '.join(map(str, there[:1]))} exists: choose another --out, or add --overwrite",
     )
-    first = None
     directories = {}
     for label, run in runs.items():
-        if run.config is None or run.directory is None:
-            raise InputError(
-                f"{label} has no config.json of this version: leave it out, or run it again"
-            )
-        resolved = resolve(run.config)
-        built = build(resolved, gather(resolved))
-        files.make_directory(folders[label])
-        draw_run(run.directory, resolved.config, built, run.lines, style, folders[label])
-        directories[label] = run.directory
-        first = first or built
-    if first is not None and len(runs) > 1:
-        draw_graphs_of(directories, out, first, style)
+        if run.config is not None and run.directory is not None:
+            files.make_directory(folders[label])
+            draw_run(run.directory, run.config, ready[label], run.lines, style, folders[label])
+            directories[label] = run.directory
+    if len(runs) > 1:
+        draw_graphs_of(directories, out, next(iter(ready.values())), style)
 
 
 def draw_graphs_of(

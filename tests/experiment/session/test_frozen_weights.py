@@ -15,7 +15,7 @@ from jaxfl.experiment import Config, build, execute, gather, resolve
 from jaxfl.experiment.session.make_model import layers_by_depth, make_model
 from jaxfl.experiment.session.run_pictures import Style
 from jaxfl.experiment.store.finished_runs import load_finished
-from jaxfl.experiment.studies.redraw import redraw
+from jaxfl.experiment.studies.redraw import build_finished, redraw
 from jaxfl.models import MODELS
 from jaxfl.models.vit import ViT
 
@@ -121,7 +121,8 @@ def test_weights_of_adapters_are_in_the_order_of_their_depth(folder):
     assert list(summary["graph"]) == [*adapters, "head"]
     with np.load(directory / "graph.npz", allow_pickle=False) as arrays:
         assert list(arrays) == [*(f"weights_{name}" for name in (*adapters, "head")), "ids"]
-    redraw(load_finished([directory]), directory, Style(("svg",)))
+    runs = load_finished([directory])
+    redraw(runs, build_finished(runs), directory, Style(("svg",)))
     picture = (directory / "graph_by_layer.svg").read_text()
     assert picture.index("block1/up") < picture.index("block1/down") < picture.index("head")
 
