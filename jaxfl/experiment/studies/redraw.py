@@ -1,5 +1,6 @@
 """The pictures of finished runs and searches in other formats: `jaxfl report --format pdf`."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from jaxfl.experiment.store import files
 from jaxfl.experiment.store.finished_runs import last_graph
 from jaxfl.experiment.store.read_records import read_plan, read_search
 from jaxfl.experiment.store.records import Runs, TrialEntry
+from jaxfl.experiment.tables.grouping import comparable_groups
 from jaxfl.experiment.tables.heading import setting_line
 
 
@@ -25,9 +27,15 @@ def folders_of(runs: Runs, out: Path) -> dict[str, Path]:
     """
     if len(runs) == 1:
         return dict.fromkeys(runs, out)
+    # Where several runs have one name, the label is a path, of which the end tells them apart.
+    ends = {
+        label: (label,) if run.name == label else Path(label).parts for label, run in runs.items()
+    }
+    length = next(
+        n for n in itertools.count(1) if len({(*end[-n:],) for end in ends.values()}) == len(runs)
+    )
     return {
-        label: out / files.directory_name(label if run.name == label else Path(label).name)
-        for label, run in runs.items()
+        label: out / files.directory_name("-".join(end[-length:])) for label, end in ends.items()
     }
 
 
@@ -80,7 +88,7 @@ def redraw(
             files.make_directory(folders[label])
             draw_run(run.directory, run.config, ready[label], run.lines, style, folders[label])
             directories[label] = run.directory
-    if len(runs) > 1:
+    if len(runs) > 1 and len(comparable_groups(runs)) == 1:
         draw_graphs_of(directories, out, next(iter(ready.values())), style)
 
 
