@@ -582,7 +582,7 @@ def test_a_config_of_an_earlier_version_still_loads():
     """Its fields stand in another order, and it leaves the local steps open."""
     earlier = {
         **{"dataset": "digits", "data_dir": None, "partition": "iid", "classes_per_client": 2},
-        **{"beta": 0.5, "topology": 5, "clients": 3, "max_examples": None, "val": 0.2, "own": 0.2},
+        **{"beta": 0.5, "topology": 5, "clients": 3, "max_examples": None, "val": 0.2},
         **{"concept": None, "concept_groups": 4, "feature_noise": 0.1, "merge_test": False},
         **{"test": "reweighted", "feedback": "val", "participation": 1, "rounds": 1},
         **{"model": "linear", "augment": "none", "local_steps": None, "local_epochs": 1},
@@ -591,7 +591,8 @@ def test_a_config_of_an_earlier_version_still_loads():
         **{"attack_scale": None, "defend": []},
         **{"example_clip": None, "example_noise": 0.0, "delta": 1e-05, "compress": "none"},
         **{"top_k": 0.1, "eval_every": 2, "eval_on": "all", "score_after": "fine_tuned"},
-        **{"pixels": "channels", "checkpoint_every": None, "keep": 2},
+        **{"pixels": "channels", "checkpoint_every": None, "keep_checkpoints": 2},
+        **{"test_fraction": 0.2},
         **{"fail_on_divergence": False, "seed": 0, "seeds": 1, "chunk": "auto"},
         **{"compute": "float32", "devices": 1, "algorithm": "ditto", "hyper": {"lam": 1}},
     }

@@ -62,8 +62,8 @@ def test_a_comparison_without_options_of_the_data_is_the_demonstration(words):
     "words",
     [
         ["--clients", "5"],
-        ["classes of --partition=3"],
-        ["--classes_per_client", "3"],
+        ["--partition=:classes=3"],
+        ["--partition", "iid"],
         ["--val", "0"],
     ],
 )
