@@ -24,6 +24,7 @@ import tyro
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.cli import main as program
 from jaxfl.core.options import options_of
+from jaxfl.experiment.config.composite import typed
 from jaxfl.experiment.session import run as session
 from jaxfl.kernels.similarity import MEASURES, Measure
 from jaxfl.models import MODELS
@@ -82,7 +83,7 @@ GROUPS = [
     {"compress": ["topk"], "top-k": ["0.01", "0.5", "1"]},
     {"clip": ["0.1", "10"], "noise": ["0", "1"]},
     {"example-clip": ["1"], "example-noise": ["0", "1"]},
-    {"test": ["own"], "own": ["0", "0.3", "0.7"]},
+    {"test": ["own"], "test-fraction": ["0", "0.3", "0.7"]},
     {"test": ["own"], "folds": ["2", "3"]},
     {"test": ["global", "reweighted"]},
     {"concept": ["rotation", "swapped_labels"], "concept-groups": ["2", "4"]},
@@ -124,7 +125,8 @@ def draw(chance: random.Random, folder: Path) -> list[str]:
     for group in groups:
         chosen |= {name: chance.choice(values) for name, values in group.items()}
     chosen[chance.choice(["local-steps", "local-steps", "local-epochs"])] = chance.choice("12")
-    arguments = [word for name, value in chosen.items() for word in (f"--{name}", value)]
+    fields = {name.replace("-", "_"): value for name, value in chosen.items()}
+    arguments = [word for pair in typed(fields).items() for word in pair]
     known = options_of(ALGORITHMS[algorithm])
     hyper = []
     for name, parameter in known.items():
@@ -141,7 +143,7 @@ def draw_value(chance: random.Random, hint: object) -> str:
         return chance.choice(listed)
     if hint == Measure:
         return chance.choice([*MEASURES])
-    return chance.choice([*NUMBERS, "null", *words[:3]])
+    return chance.choice([*NUMBERS, "none", *words[:3]])
 
 
 class BuiltError(Exception):
