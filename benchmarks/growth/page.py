@@ -195,7 +195,7 @@ HOW = """## How it is measured
 
 One run after another, each with a cold start on one core: random data, 20 examples a client, a
 linear model, 5 steps of batch 10, one evaluation at the end. Measured on {dates}, on {place}.
-The time of a round is that of the best of three stretches of all rounds. Compiling is all that a
+The time of a round is that of the best of three segments of all rounds. Compiling is all that a
 run compiles before its first round, with no program kept from earlier runs. The memory is the peak
 of the process, of which Python, JAX and its compiler take some 400 MiB. Files are all files of the
 run's directory but pictures; they are compressed, so that weights that become equal, as pFedGraph's
