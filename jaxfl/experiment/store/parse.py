@@ -67,7 +67,7 @@ def _expect(holds: bool, value: Any, hint: Any, field: str) -> None:
 
 
 def _words(hint: Any) -> str:
-    """The hint in words: "a number or null"."""
+    """The hint in words: "a number or none"."""
     if get_origin(hint) in (Union, UnionType):
         return " or ".join(map(_words, get_args(hint)))
     if get_origin(hint) is list:

@@ -99,7 +99,7 @@ def test_every_field_of_a_run_has_a_type(finished):
         ({"final": {}}, "summary.json: final.deployed is missing"),
         (
             {"final": {"deployed": STATISTICS | {"mean": "high"}}},
-            "summary.json: final.deployed.mean is 'high': expected a number or null",
+            "summary.json: final.deployed.mean is 'high': expected a number or none",
         ),
         (
             {"final": {"deployed": STATISTICS, "seeds": [{"deployed": 1}]}},
