@@ -26,8 +26,7 @@ class ProcessOptions:
     """Several processes that run together, on one host or on many."""
 
     join: str | None = None
-    """one of several processes: HOST:PORT of process 0; or cluster, where SLURM, Open MPI,
-    Kubernetes or a Cloud TPU started them and knows the rest"""
+    """process 0's HOST:PORT, or cluster, see docs/guides/devices.md"""
     processes: Annotated[int | None, WORKERS] = None
     """how many processes, each started with the same options"""
     process: Annotated[int | None, NOT_NEGATIVE] = None
@@ -56,8 +55,8 @@ class Plugins:
     """Code of the user's own."""
 
     plugin: tyro.conf.UseAppendAction[tuple[Path, ...]] = ()
-    """Python file of your own to run first, which adds methods, models, partitions, attacks or
-    metrics to those that jaxfl knows by name; may be given several times"""
+    """Python file of your own that adds methods, models, partitions, attacks or metrics; may be
+    given several times"""
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class PresetOption:
     """The protocol of a published table."""
 
     preset: str | None = None
-    """protocol of a published table, see `jaxfl list presets`; other options change it"""
+    """protocol of a published table, see `jaxfl list presets`"""
 
 
 @dataclass(frozen=True)
@@ -73,13 +72,12 @@ class TrackOption:
     """Where the numbers of a run are sent."""
 
     track: Tracker | None = None
-    """also send scores to this tracker as the run goes, by its own library, see docs/tracking.md;
-    not kept in config.json"""
+    """also send scores to this tracker, see docs/tracking.md"""
 
 
 @dataclass(frozen=True)
 class KeepOption:
-    """What is kept of a run beside its scores."""
+    """What is kept of a run, for the help: its words are fields of `KeepingOptions`."""
 
     keep: Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE ...")] = ()
     """what is kept beside the scores"""
@@ -97,7 +95,7 @@ class Run(TrackOption, PresetOption, ProcessOptions, Plugins, KeepOption, Settin
     )
     """which one, see `jaxfl list algorithms`; taken from --config if not given"""
     config: Path | None = None
-    """config.json of an earlier run to repeat; other options change it"""
+    """config.json of a run to repeat; other options change it"""
     hyper: Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE ...")] = ()
     """hyper-parameters of the algorithm"""
     out: Path | None = None

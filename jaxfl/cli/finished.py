@@ -47,7 +47,9 @@ def report(command: Report, console: Console) -> None:
     pictures = tuple(name for name in command.format if name not in TEXTS)
     style = Style(pictures, command.title, command.panels)
     if command.out and pictures and any(map(is_search, command.directories)):
-        return draw_searches(command, command.out, style, console)
+        draw_searches(command, command.out, style, console)
+        if not command.html:
+            return None
     if command.html and is_of_search(command, command.html):
         check(not by_client, "a search has no clients to show: leave out --clients and --client")
         options = {"by": command.by, "against": command.against, "columns": command.columns}

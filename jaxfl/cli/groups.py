@@ -28,7 +28,7 @@ from tyro.constructors import (
 from jaxfl.core.options import describe
 from jaxfl.experiment.config.composite import FIELDS, option, owners
 from jaxfl.experiment.config.hints import as_typed, hints
-from jaxfl.experiment.config.setting import Options
+from jaxfl.experiment.config.setting import Options, SettingOptions
 
 # The order of the boxes; other groups follow.
 ORDER = [group.__name__ for group in hints(Options).values()]
@@ -101,7 +101,7 @@ def texts(group: type) -> dict[str, str]:
 
 
 def text_of(command: type, name: str) -> str:
-    """What stands below an option of a command, as one line; its help has the part before `;`."""
+    """What stands below an option of a command, as one line."""
     return next(texts(group)[name] for group in groups_of(command) if name in texts(group))
 
 
@@ -180,7 +180,7 @@ def _form(command: type, name: str, default: Any, known: Known | None) -> Any:
     """The hint of an option with what the help says, and how its words are read."""
     hint = hints(command)[name]
     display = tyro.conf.arg(
-        help=text_of(command, name).partition(";")[0] + _keys(name),
+        help=_help(command, name),
         help_behavior_hint=_behaviour(default),
     )
     if _plain(hint) is bool or tyro.conf.UseAppendAction in _notes(hint):
@@ -229,10 +229,16 @@ def _spec(hint: Any) -> PrimitiveConstructorSpec:
     return spec
 
 
-def _keys(name: str) -> str:
-    """What the help says of the keys that may stand behind an option's value."""
+def _help(command: type, name: str) -> str:
+    """What the help says of an option: of one that `jaxfl list options` has, the part before `;`.
+
+    Behind it stand the keys that may follow its value.
+    """
+    text = text_of(command, name)
+    if name in hints(SettingOptions):
+        text = text.partition(";")[0]
     keys = " ".join(f"{key}=" for key in FIELDS.get(name, {}))
-    return f" [{keys}]" if keys else ""
+    return text + (f" [{keys}]" if keys else "")
 
 
 def metavar(hint: Any) -> str:

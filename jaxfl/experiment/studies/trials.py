@@ -15,6 +15,7 @@ from jaxfl.core.options import options_of, takes_traced_numbers
 from jaxfl.experiment.config import Config, Setting, resolve
 from jaxfl.experiment.config.composite import option
 from jaxfl.experiment.config.hints import hints, read_field
+from jaxfl.experiment.config.json_text import with_none
 from jaxfl.experiment.session.build import Built, build
 from jaxfl.experiment.session.gather import Data, gather
 from jaxfl.experiment.session.lines import number_or_null
@@ -190,6 +191,8 @@ def with_point(config: Config, point: Point) -> Config:
       >>> trial = with_point(Config(algorithm="fedprox"), {"lr": 0.3, "mu": 1.0})
       >>> trial.lr, trial.hyper
       (0.3, {'mu': 1.0})
+      >>> with_point(Config(algorithm="pfedgraph"), {"alpha": "none"}).hyper
+      {'alpha': None}
     """
     options = {
         name: read_field(option(name), OPTIONS[name], value)
@@ -197,7 +200,8 @@ def with_point(config: Config, point: Point) -> Config:
         if name in OPTIONS
     }
     hyper = {name: value for name, value in point.items() if name not in OPTIONS}
-    return dataclasses.replace(config, **options, hyper=config.hyper | hyper)
+    hyper = config.hyper | with_none(config.algorithm, hyper)
+    return dataclasses.replace(config, **options, hyper=hyper)
 
 
 def _is_number(value: Any) -> bool:
