@@ -17,6 +17,7 @@ import functools
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -113,25 +114,27 @@ class Places(ast.NodeVisitor):
 
 
 def mutants(lines):
-    """Of all lines that are executed: file, line, the old text, the new one, that of the file."""
+    """Of all lines that are executed: the file, an expression of it, and the faulty one."""
     found = []
     for file in sorted(lines):
         if Path(file).parts[1] not in ROOMS:
             continue
-        text = (ROOT / file).read_text()
-        rows = text.encode().splitlines(keepends=True)
         places = Places()
-        places.visit(ast.parse(text))
-        for node, new in places.nodes:
-            if str(node.lineno) not in lines[file]:
-                continue
-            first, last = node.lineno - 1, node.end_lineno - 1
-            before = b"".join(rows[:first]) + rows[first][: node.col_offset]
-            after = rows[last][node.end_col_offset :] + b"".join(rows[last + 1 :])
-            by = f"({ast.unparse(new)})"
-            old = ast.get_source_segment(text, node)
-            found.append((file, node.lineno, old, by, before + by.encode() + after))
+        places.visit(ast.parse((ROOT / file).read_text()))
+        executed = [pair for pair in places.nodes if str(pair[0].lineno) in lines[file]]
+        found += [(file, *pair) for pair in executed]
     return found
+
+
+def replaced(file, node, new):
+    """The old text of the expression, the new one, and the file's with it."""
+    text = (ROOT / file).read_text()
+    rows = text.encode().splitlines(keepends=True)
+    first, last = node.lineno - 1, node.end_lineno - 1
+    before = b"".join(rows[:first]) + rows[first][: node.col_offset]
+    after = rows[last][node.end_col_offset :] + b"".join(rows[last + 1 :])
+    by = f"({ast.unparse(new)})"
+    return ast.get_source_segment(text, node), by, before + by.encode() + after
 
 
 def record(record, given):
@@ -165,7 +168,9 @@ def pytest_runtest_protocol(item):
     executed = {
         str(Path(file).relative_to(ROOT)): data.lines(file) for file in data.measured_files()
     }
-    row = json.dumps([item.nodeid, round(time.perf_counter() - began, 3), executed])
+    # xdist adds the name of the test's group.
+    test = re.sub(r"@\w+$", "", item.nodeid)
+    row = json.dumps([test, round(time.perf_counter() - began, 3), executed])
     with open(Path(os.environ["JAXFL_LINES"]) / f"{os.getpid()}.jsonl", "a") as file:
         file.write(row + "\n")
     return result
@@ -175,7 +180,10 @@ def pytest_runtest_protocol(item):
 def _tracer():
     import coverage
 
-    return coverage.Coverage(data_file=None, include=[f"{ROOT}/jaxfl/*"])
+    tracer = coverage.Coverage(data_file=None, include=[f"{ROOT}/jaxfl/*"])
+    # Some tests execute no line of the package.
+    tracer.set_option("run:disable_warnings", ["no-data-collected"])
+    return tracer
 
 
 def selected(tests, seconds, limit):
@@ -210,11 +218,14 @@ def finds(copy, tests, given, limit):
         process.communicate()
         return True, "does not end"
     last = [line for line in said.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    if any("ERROR: not found:" in line for line in last):
+        raise SystemExit(f"the record is not of these tests: {last[0]}")
     return process.returncode != 0, (last or said.splitlines())[-1][:200]
 
 
 def copy_of_tree(folder):
-    """The tracked files as they are now, in a folder of their own."""
+    """The tracked files as they are now, in a clone: some tests ask git for them."""
+    subprocess.run(["git", "clone", "-q", ROOT, folder], check=True)  # noqa: S607
     listed = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT)  # noqa: S607
     for name in listed.decode().split("\0")[:-1]:
         if (ROOT / name).exists():
@@ -231,14 +242,15 @@ def run(record, out, number, seed, limit, given):
     done = [json.loads(row) for row in rows]
     with tempfile.TemporaryDirectory() as folder:
         copy = copy_of_tree(Path(folder) / "copy")
-        for file, line, old, new, text in drawn[len(done) :]:
+        for file, node, wrong in drawn[len(done) :]:
             good = (copy / file).read_bytes()
+            old, new, text = replaced(file, node, wrong)
             (copy / file).write_bytes(text)
-            tests = content["lines"][file][str(line)]
+            tests = content["lines"][file][str(node.lineno)]
             chosen = selected(tests, content["seconds"], limit)
             found, by = finds(copy, chosen, given, limit)
             (copy / file).write_bytes(good)
-            row = {"file": file, "line": line, "old": old, "new": new, "tests": len(tests)}
+            row = {"file": file, "line": node.lineno, "old": old, "new": new, "tests": len(tests)}
             done.append(row | {"run": len(chosen), "found": found, "by": by})
             with open(out, "a") as results:
                 results.write(json.dumps(done[-1]) + "\n")

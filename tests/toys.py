@@ -24,6 +24,7 @@ from jaxfl.testing.federations import federation as federation
 from jaxfl.testing.federations import opposite_groups as opposite_groups
 from jaxfl.testing.federations import stack as stack
 from jaxfl.testing.once import once as once
+from jaxfl.testing.quick_key import quick_key as quick_key
 from jaxfl.testing.runs import deployed as deployed
 from jaxfl.testing.runs import full as full
 from jaxfl.testing.runs import half as half

@@ -1,21 +1,17 @@
 """Rules for clients that lie, diverge, or whose examples are few."""
 
-import functools
-from collections.abc import Callable
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfl.core import tree
 from jaxfl.core.facts import facts_of
-from jaxfl.core.types import AlgorithmFactory, Cohort, Dataset, Info, Params, State
-from jaxfl.simulation.rounds import cohort_round
+from jaxfl.core.types import AlgorithmFactory, Dataset, Info, State
 from jaxfl.testing.equality import all_finite, differ, equal, require
 from jaxfl.testing.federations import C, opposite_groups, uneven
+from jaxfl.testing.quick_key import quick_key
 from jaxfl.testing.results import row_stochastic
 from jaxfl.testing.runs import (
+    LIAR,
     between,
     cohort_of,
     init_key,
@@ -23,29 +19,10 @@ from jaxfl.testing.runs import (
     made,
     make_evaluate,
     pick,
+    round_with_liar,
     run,
 )
 from jaxfl.testing.tasks import shallow
-
-LIAR = 2
-
-
-@functools.cache
-def round_with_liar(factory: AlgorithmFactory) -> Callable:
-    """A round in which one client sends `scale` times its model plus `number`, as one program.
-
-    Returns:
-      (key, state, cohort, scale, number) -> (state, info), compiled.
-    """
-
-    def advance(key: Any, state: State, cohort: Cohort, scale: Any, number: Any) -> Any:
-        def lie(key: Any, before: Params, after: Params, ids: Any) -> Params:
-            told = jax.tree.map(lambda x: (x * scale + number).astype(x.dtype), after)
-            return tree.choose(ids == LIAR, told, after)
-
-        return cohort_round(factory(shallow(uplink=lie)), key, state, cohort)
-
-    return jax.jit(advance)
 
 
 def first_state(factory: AlgorithmFactory) -> State:
@@ -60,7 +37,7 @@ def check_lie(factory: AlgorithmFactory) -> None:
     def two_rounds(scale: float) -> tuple[State, Info]:
         state, infos = first_state(factory), []
         for number in range(2):
-            key = jax.random.key(number)
+            key = quick_key(number)
             state, info = round_with_liar(factory)(key, state, cohort, scale, 0.0)
             infos.append(info)
         return state, jax.tree.map(lambda *x: np.stack(x), *infos)
@@ -94,7 +71,7 @@ def check_not_finite(factory: AlgorithmFactory, rubbish: float = np.nan) -> None
         return part._replace(x=jax.device_put(x))
 
     spoilt = data._replace(train=spoil(data.train), val=spoil(data.val))
-    start = jit(made(factory, shallow).init)(jax.random.key(1), data.train)
+    start = jit(made(factory, shallow).init)(quick_key(1), data.train)
     state, info, _ = run(made(factory, shallow), spoilt, 2, state=start)
     words = f"one client's examples are {rubbish}"
     require(
@@ -125,7 +102,7 @@ def check_overflow(factory: AlgorithmFactory) -> None:
     One client cannot keep the others from learning by finite numbers, whatever their size.
     """
     others = np.delete(np.arange(C), LIAR)
-    given = (jax.random.key(3), first_state(factory), cohort_of(uneven(), np.arange(C)), 0.0)
+    given = (quick_key(3), first_state(factory), cohort_of(uneven(), np.arange(C)), 0.0)
     state, info = round_with_liar(factory)(*given, jnp.nan)
     require(info.reported[others].all(), "a NaN in one upload keeps others from being heard")
     for number in (3e38, -1e20, 2e15):
@@ -150,7 +127,7 @@ def check_one_example(factory: AlgorithmFactory) -> None:
     state, info, _ = run(algorithm, data, 2)
     all_finite((state, info), "a client has one example")
     evaluate = make_evaluate(algorithm, shallow(steps=20))
-    scores = evaluate(jax.random.key(0), data, state, np.arange(C))
+    scores = evaluate(quick_key(0), data, state, np.arange(C))
     require(
         np.isnan(scores.deployed.val).tolist() == [True] + [False] * 5,
         "a client without validation data has a validation score",

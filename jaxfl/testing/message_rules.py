@@ -13,7 +13,8 @@ from jaxfl.core.types import Algorithm, AlgorithmFactory, Cohort, Federation, St
 from jaxfl.experiment.privacy.dataflow import follow
 from jaxfl.testing.equality import close, equal, require
 from jaxfl.testing.federations import C, uneven
-from jaxfl.testing.runs import cohort_of, jit, made, pick, run
+from jaxfl.testing.quick_key import quick_key
+from jaxfl.testing.runs import cohort_of, honest_round, jit, made, pick, run
 from jaxfl.testing.tasks import normed, shallow
 
 NOT_MESSAGES = "not written as messages"
@@ -36,9 +37,9 @@ def check_alone(factory: AlgorithmFactory) -> None:
     if wire_of_method(factory, algorithm) is None:
         return
     state, _, _ = run(algorithm, uneven(), 1)
-    key = jax.random.key(3)
-    cohort = cohort_of(uneven(), np.arange(C))._replace(round=0)
-    together, info = jit(algorithm.round)(key, state, cohort)
+    key = quick_key(3)
+    cohort = cohort_of(uneven(), np.arange(C))
+    together, info = honest_round(factory, key, state, cohort)
     alone, sent, got = apart(algorithm, key, state, uneven())
     words = "clients that work alone, and what they send, make another round:"
     close(together, alone, 2e-4, words)
@@ -64,7 +65,7 @@ def apart(
         messages = []
         for client in range(C):
             own = [client]
-            cohort = cohort_of(federation, np.array(own))._replace(round=0)
+            cohort = cohort_of(federation, np.array(own))
             own_down = down._replace(
                 each=pick(down.each, own),
                 counted=None if down.counted is None else np.asarray(down.counted)[own],
@@ -104,11 +105,11 @@ def check_told(factory: AlgorithmFactory) -> None:
         wire = wire_of_method(factory, algorithm)
         if wire is None:
             return
-        memory, known = jax.eval_shape(wire.init, jax.random.key(0), uneven().train)
-        cohort = cohort_of(uneven(), np.arange(C))._replace(round=0)
+        memory, known = jax.eval_shape(wire.init, quick_key(0), uneven().train)
+        cohort = cohort_of(uneven(), np.arange(C))
         down = jax.eval_shape(wire.download, known)
         client = wire.exchanges[0].client
-        _, ups, _ = jax.eval_shape(client, jax.random.key(0), memory, down, cohort)
+        _, ups, _ = jax.eval_shape(client, quick_key(0), memory, down, cohort)
         told = () if ups is None else ups_of(ups)
         sent = sum(floats(up._replace(floats=None), C) for up in told)
         require(
@@ -153,14 +154,14 @@ def check_lost(factory: AlgorithmFactory) -> None:
     wire = wire_of_method(factory, made(factory, shallow))
     if wire is None:
         return
-    key, lost = jax.random.key(3), 1
+    key, lost = quick_key(3), 1
     reported = jnp.arange(C) != lost
     others = np.flatnonzero(reported)
     told = []
 
     def results(cohort: Cohort, rubbish: Any) -> list:
         """The server's state, and of those who reported the replies and the rows of weights."""
-        memory, known = wire.init(jax.random.key(0), cohort.train)
+        memory, known = wire.init(quick_key(0), cohort.train)
         down = wire.download(known)
         outcomes = []
         for exchange in wire.exchanges:
@@ -183,10 +184,10 @@ def check_lost(factory: AlgorithmFactory) -> None:
             outcomes.append((known, down.common, rows, outcome.metrics))
         return outcomes
 
-    cohort = cohort_of(uneven(), jnp.arange(C))._replace(round=0)
-    program = jax.jit(results).lower(cohort, 0.0)
+    cohort = cohort_of(uneven(), jnp.arange(C))
+    program = jax.jit(results).trace(cohort, 0.0)
     if jax.tree.leaves(told):
-        program = program.compile()
+        program = program.lower().compile()
         words = f"what client {lost}, whose message was lost, would have told changes"
         equal(program(cohort, 0.0), program(cohort, 1.0), words)
 

@@ -2,6 +2,7 @@
 
 import functools
 import typing
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -30,8 +31,9 @@ from jaxfl.experiment.privacy.dataflow import follow, mark
 from jaxfl.testing.equality import require
 from jaxfl.testing.federations import C, opposite_groups, uneven
 from jaxfl.testing.lineage import lineages
+from jaxfl.testing.quick_key import quick_key
 from jaxfl.testing.runs import cohort_of, made
-from jaxfl.testing.tasks import shallow
+from jaxfl.testing.tasks import normed, shallow
 from jaxfl.testing.variants import variants
 from jaxfl.uplink.attacks import attack
 
@@ -58,7 +60,7 @@ class Traced(NamedTuple):
 
 
 @functools.cache
-def traced(factory: AlgorithmFactory, **hyper: Any) -> Traced:
+def traced(factory: AlgorithmFactory, make_task: Callable = shallow, **hyper: Any) -> Traced:
     """The method under an attack that draws random numbers; it is traced once for several rules."""
     asked = []
 
@@ -78,7 +80,7 @@ def traced(factory: AlgorithmFactory, **hyper: Any) -> Traced:
         examples.add(x.shape[1:])
         return x
 
-    plain = shallow(uplink=attack("gauss", np.ones(C, bool)), augment=augment)
+    plain = make_task(uplink=attack("gauss", np.ones(C, bool)), augment=augment)
     losses = []
 
     def upload(key: Any, before: Params, after: Params, ids: Any, lost: Any = None) -> Any:
@@ -101,7 +103,7 @@ def traced(factory: AlgorithmFactory, **hyper: Any) -> Traced:
     task = plain._replace(accept=accept, keep_edges=keep_edges, upload=upload, trainer=trainer)
     algorithm = factory(task, **hyper)
     data = uneven()
-    key = jax.random.key(0)
+    key = quick_key(0)
     init, state = jax.make_jaxpr(algorithm.init, return_shape=True)(key, data.train)
     losses.clear()  # before the first round nothing is lost
     cohort = cohort_of(data, np.arange(C))._replace(lost=jnp.zeros(C, bool))
@@ -206,7 +208,7 @@ def check_variants(factory: AlgorithmFactory) -> None:
     facts = facts_of(factory)
     for hyper in variants(factory):
         try:
-            found = traced(factory, **hyper)
+            found = traced(factory, normed, **hyper)
         except InputError:  # an option that takes effect beside another one only
             continue
         require(found.offers == facts.offers_mixture, f"offers_mixture does not hold with {hyper}")
@@ -231,7 +233,7 @@ def check_client_axis(factory: AlgorithmFactory) -> None:
     """The clients' state has the client axis first, and the server's state has none."""
     few = traced(factory).state
     twice = opposite_groups(clients=2 * C)
-    many = jax.eval_shape(made(factory, shallow).init, jax.random.key(0), twice.train)
+    many = jax.eval_shape(made(factory, shallow).init, quick_key(0), twice.train)
     for state, clients in ((few, C), (many, 2 * C)):
         for path, leaf in jax.tree_util.tree_leaves_with_path(state.clients):
             require(

@@ -1,8 +1,10 @@
 """Rules that rounds show which are run in two ways, with the same results."""
 
+import functools
 import inspect
 import tempfile
 import typing
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,23 @@ import numpy as np
 
 from jaxfl.core.errors import InputError
 from jaxfl.core.facts import facts_of
-from jaxfl.core.types import Algorithm, AlgorithmFactory, Federation, State
+from jaxfl.core.types import AlgorithmFactory, Federation, State
 from jaxfl.simulation import rounds
 from jaxfl.testing.equality import close, differ, equal, require
 from jaxfl.testing.federations import C, padded, uneven
-from jaxfl.testing.runs import between, cohort_of, full, half, init_key, jit, made, pick, run
+from jaxfl.testing.quick_key import quick_key
+from jaxfl.testing.runs import (
+    between,
+    cohort_of,
+    full,
+    half,
+    honest_round,
+    init_key,
+    jit,
+    made,
+    pick,
+    run,
+)
 from jaxfl.testing.tasks import shallow
 
 
@@ -39,7 +53,7 @@ def check_scan(factory: AlgorithmFactory) -> None:
         traces.append(1)
         return chunked.round(*arguments)
 
-    key = jax.random.key(0)
+    key = quick_key(0)
     advance = rounds.make_rounds(chunked._replace(round=counted), full(C))
     start = jit(made(factory, shallow).init)(init_key(), data.train)
     whole, said = advance(key, data, start, 0, 3)
@@ -54,14 +68,16 @@ def check_scan(factory: AlgorithmFactory) -> None:
 
 def check_relabelling(factory: AlgorithmFactory) -> None:
     """Clients with other numbers get what they got with the first ones."""
-    algorithm, data = made(factory, shallow), uneven()
-    relabelled(algorithm, data, run(algorithm, data, 2)[0])
+    data = uneven()
+    relabelled(
+        functools.partial(honest_round, factory), data, run(made(factory, shallow), data, 2)[0]
+    )
 
 
-def relabelled(algorithm: Algorithm, federation: Federation, state: State) -> None:
+def relabelled(step: Callable, federation: Federation, state: State) -> None:
     """A round of six clients in another order gives what it gives them in the first one."""
     order = np.array([3, 0, 5, 1, 4, 2])
-    step, key = jit(algorithm.round), jax.random.key(7)
+    key = quick_key(7)
     plain, info = step(key, state, cohort_of(federation, np.arange(order.size)))
     moved_state = State(pick(state.clients, order), state.server)
     moved, moved_info = step(key, moved_state, cohort_of(federation, order))
@@ -80,7 +96,7 @@ def check_resume(factory: AlgorithmFactory) -> None:
     algorithm, data = made(factory, shallow), uneven()
     whole, info, ids = run(algorithm, data, 4, participation=half(C))
     state, first, first_ids = run(algorithm, data, 2, participation=half(C))
-    like = jax.eval_shape(algorithm.init, jax.random.key(0), data.train)
+    like = jax.eval_shape(algorithm.init, quick_key(0), data.train)
     with tempfile.TemporaryDirectory() as folder:
         checkpoint.save(Path(folder) / "two", 2, state)
         number, restored = checkpoint.restore(Path(folder) / "two", like)
@@ -98,7 +114,7 @@ def check_resume(factory: AlgorithmFactory) -> None:
 def check_seeds(factory: AlgorithmFactory) -> None:
     """The same seed gives the same bits, and another seed gives others."""
     algorithm, data = made(factory, shallow), uneven()
-    once, again, other = (run(algorithm, data, 2, key=jax.random.key(s))[0] for s in (4, 4, 5))
+    once, again, other = (run(algorithm, data, 2, key=quick_key(s))[0] for s in (4, 4, 5))
     equal(once, again, "twice with one seed (random numbers that do not come from the key?)")
     require(differ(once, other), "two seeds give the same state: the key is not used")
 
@@ -119,7 +135,7 @@ def check_vmap(factory: AlgorithmFactory) -> None:
             continue
 
     def final(seed: Any, hyper: dict) -> State:
-        algorithm, key = factory(task, **hyper), jax.random.key(seed)
+        algorithm, key = factory(task, **hyper), quick_key(seed)
         start = algorithm.init(jax.random.fold_in(key, 10**6), data.train)
         return rounds.make_rounds(algorithm, half(C))(key, data, start, 0, 2)[0]
 

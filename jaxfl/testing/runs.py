@@ -10,6 +10,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import PyTree
 
+from jaxfl.core import tree
 from jaxfl.core.types import (
     Algorithm,
     AlgorithmFactory,
@@ -24,7 +25,11 @@ from jaxfl.core.types import (
 )
 from jaxfl.simulation import evaluate, mesh, participation, rounds
 from jaxfl.testing.once import once
-from jaxfl.testing.tasks import linear
+from jaxfl.testing.quick_key import quick_key
+from jaxfl.testing.tasks import linear, shallow
+
+# The client that may send another model than it has trained.
+LIAR = 2
 
 jit = functools.cache(jax.jit)
 make_rounds = functools.cache(rounds.make_rounds)
@@ -47,7 +52,7 @@ def made(factory: AlgorithmFactory, make_task: Callable | None = None, **options
 @once
 def run_key() -> PRNGKey:
     """The key of `run`'s rounds if none is given."""
-    return jax.random.key(0)
+    return quick_key(0)
 
 
 @once
@@ -102,8 +107,31 @@ def pick(tree: PyTree, ids: Any) -> Any:
 
 
 def cohort_of(data: Federation, ids: Any) -> Cohort:
-    """The clients `ids` with their data."""
-    return Cohort(ids, pick(data.train, ids), pick(data.val, ids))
+    """The clients `ids` with their data, in round 0."""
+    return Cohort(ids, pick(data.train, ids), pick(data.val, ids), 0)
+
+
+@functools.cache
+def round_with_liar(factory: AlgorithmFactory) -> Callable:
+    """A round in which one client sends `scale` times its model plus `number`, as one program.
+
+    Returns:
+      (key, state, cohort, scale, number) -> (state, info), compiled.
+    """
+
+    def advance(key: Any, state: State, cohort: Cohort, scale: Any, number: Any) -> Any:
+        def lie(key: Any, before: Params, after: Params, ids: Any) -> Params:
+            told = jax.tree.map(lambda x: (x * scale + number).astype(x.dtype), after)
+            return tree.choose(ids == LIAR, told, after)
+
+        return rounds.cohort_round(factory(shallow(uplink=lie)), key, state, cohort)
+
+    return jax.jit(advance)
+
+
+def honest_round(factory: AlgorithmFactory, *given: Any) -> tuple[State, Info]:
+    """A round of (key, state, cohort) by the program of `round_with_liar`, in which nobody lies."""
+    return round_with_liar(factory)(*given, 1.0, 0.0)
 
 
 def deployed(

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import opposite_groups, run
+from toys import opposite_groups, quick_key, run
 
 import jaxfl
 from jaxfl.algorithms import fedavg, fedper, lg_fedavg, local
@@ -19,7 +19,7 @@ RANK = 2
 @pytest.fixture(scope="module")
 def task():
     module = jaxfl.models.mlp(2)
-    weights = module.init(jax.random.key(3), jnp.zeros((1, 8)))
+    weights = module.init(quick_key(3), jnp.zeros((1, 8)))
     model = jaxfl.freeze(jaxfl.lora(module, RANK, "Dense_0"), weights, "^lora/|Dense_3")
     return jaxfl.classification(model, np.zeros(8), optimizer=jaxfl.sgd(0.5), steps=30)
 
@@ -91,7 +91,7 @@ def test_the_mean_of_products_is_cut_to_the_rank(task, data, trained):
 @pytest.mark.slow
 def test_where_b_alone_is_trained_both_means_are_one(data):
     module = jaxfl.lora(jaxfl.models.mlp(2), RANK, "Dense_0")
-    weights = jaxfl.classification(module, np.zeros(8)).problem.init(jax.random.key(3))
+    weights = jaxfl.classification(module, np.zeros(8)).problem.init(quick_key(3))
     task = jaxfl.classification(jaxfl.freeze(module, weights, "/b$"), np.zeros(8), steps=5)
     factors, products = (
         run(fedavg(task, adapters=kind), data, 1)[0].server for kind in ("factors", "products")

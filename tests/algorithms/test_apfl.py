@@ -1,8 +1,7 @@
 """APFL on quadratic clients, against NumPy written from the paper."""
 
-import jax
 import numpy as np
-from toys import deployed, federation, quadratic, run
+from toys import deployed, federation, quadratic, quick_key, run
 
 from jaxfl.algorithms import apfl
 
@@ -19,7 +18,7 @@ def test_rounds_equal_numpy_written_from_the_paper():
     data = federation(xs, [np.zeros(4, np.int32)] * 3)
     for rate in (ALPHA_RATE, None):
         algorithm = apfl(quadratic(STEPS, RATE), alpha=0.7, rate=rate)
-        start = algorithm.init(jax.random.key(1), data.train)
+        start = algorithm.init(quick_key(1), data.train)
         state, info, _ = run(algorithm, data, 4, state=start)
         shared = np.asarray(start.server["w"], np.float64)
         own = np.tile(shared, (3, 1))

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from toys import deployed, federation, full, opposite_groups, quadratic, run, shallow
+from toys import deployed, federation, full, opposite_groups, quadratic, quick_key, run, shallow
 
 import jaxfl
 from jaxfl.algorithms import apple, local
@@ -60,7 +60,7 @@ def test_rounds_follow_the_steps_of_numpy(schedule):
     who = jaxfl.participation.schedule(chosen)
     state, info, cohorts = run(algorithm, data, len(chosen), participation=who)
 
-    start = jax.jit(algorithm.init)(jax.random.fold_in(jax.random.key(0), 10**6), data.train)
+    start = jax.jit(algorithm.init)(jax.random.fold_in(quick_key(0), 10**6), data.train)
     core = np.asarray(start.clients.record.core["w"], np.float64)
     counts = np.asarray(data.train.mask).sum(axis=1)
     p0 = counts / counts.sum()

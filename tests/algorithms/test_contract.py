@@ -17,25 +17,20 @@ import numpy as np
 import pytest
 from toys import (
     close,
-    deployed,
     equal,
     half,
     made,
-    make_evaluate,
-    normed,
     once,
-    pick,
     run,
     shallow,
     unpadded,
 )
 
 from jaxfl.algorithms import ALGORITHMS
-from jaxfl.core.facts import facts_of
+from jaxfl.core import shapes
 from jaxfl.simulation import mesh
 from jaxfl.testing import RULES, check_method, failures, program, results
 from jaxfl.testing.federations import C, padded, uneven
-from jaxfl.training.batch_statistics import statistics
 
 PROGRAM = [rule for rule in program.RULES if rule is not program.check_variants]
 # What the engine does with a round, and not the method: a scan, a vmap. That options may be traced
@@ -49,7 +44,12 @@ def test_the_program_of_a_round_keeps_the_contract(factory):
 
 
 @pytest.mark.long
-def test_what_a_method_says_of_itself_holds_under_each_of_its_options(factory):
+def test_what_a_method_says_of_itself_holds_under_each_of_its_options(factory, monkeypatch):
+    """Nor does it give kernels the leaves of a model as a list under any of them.
+
+    Outside compiled programs a list of equal shapes is taken for a list of models.
+    """
+    monkeypatch.setattr(shapes, "Tracer", type(None))
     check_method(factory, rules=[program.check_variants])
 
 
@@ -60,7 +60,7 @@ def test_rounds_keep_the_contract(factory):
 
 
 @pytest.mark.slow
-@pytest.mark.sample(every=4)
+@pytest.mark.sample(every=8)
 def test_a_round_in_a_scan_and_side_by_side_is_the_round(factory):
     check_method(factory, rules=ENGINE)
 
@@ -83,7 +83,7 @@ def test_four_devices_change_nothing(factory, data):
 
 
 @pytest.mark.slow
-@pytest.mark.sample(every=4)
+@pytest.mark.sample(every=8)
 def test_padding_and_row_numbers_of_examples_change_no_bit_of_programs_as_shipped(factory):
     algorithm = made(factory, shallow)
     one = run(algorithm, uneven(), 2, participation=half(C), exact=True)
@@ -121,21 +121,3 @@ def test_two_processes_give_what_one_gives(tmp_path):
                 np.testing.assert_allclose(
                     found, np.asarray(leaf), rtol=1e-6, atol=1e-6, err_msg=name
                 )
-
-
-@pytest.mark.long
-def test_batch_statistics_and_dropout_keep_the_contract(factory):
-    """With both, every number is finite, and personal norms differ.
-
-    Statistics stay those of inputs near 1: a penalty does not push them.
-    """
-    algorithm = made(factory, normed)
-    state, info, _ = run(algorithm, uneven(), 2)
-    assert all(np.isfinite(x).all() for x in jax.tree.leaves((state, info)))
-    scores = make_evaluate(algorithm, normed())(jax.random.key(0), uneven(), state, np.arange(C))
-    assert np.isfinite(scores.deployed.test).all()
-    models = deployed(algorithm, state, C, uneven())
-    assert all(np.abs(x).max() < 10 for x in jax.tree.leaves(statistics(models)))
-    if facts_of(factory).personal.startswith("the normalisation"):
-        own = pick(state.clients.memory, np.arange(C))["batch_stats"]["BatchNorm_0"]["mean"]
-        assert np.ptp(own, axis=0).max() > 1e-3

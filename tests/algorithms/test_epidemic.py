@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import federation, quadratic, run, trained
+from toys import federation, quadratic, quick_key, run, trained
 
 from jaxfl.algorithms import epidemic
 from jaxfl.core.messages import Clients
@@ -18,7 +18,7 @@ DATA = federation(X, [np.zeros(20, np.int32)] * CLIENTS)
 
 def first_models(algorithm):
     models = rng.normal(size=(CLIENTS, 3)).astype(np.float32)
-    state = algorithm.init(jax.random.key(0), DATA.train)
+    state = algorithm.init(quick_key(0), DATA.train)
     return state._replace(clients=Clients({"w": jnp.asarray(models)})), models
 
 
@@ -61,7 +61,7 @@ def test_a_client_takes_the_mean_of_its_own_and_what_others_drew_it_for():
 @pytest.mark.slow
 def test_receivers_are_drawn_uniformly_among_those_that_are_there():
     reported = np.array([True, True, True, False, True, True])
-    keys = jax.random.split(jax.random.key(1), 2000)
+    keys = jax.random.split(quick_key(1), 2000)
 
     def drawn(key):
         return edges_of(random_receivers(key, 6, 2, reported=jnp.asarray(reported)))
@@ -80,7 +80,7 @@ def test_a_circle_is_one_and_its_order_is_random():
     reported = np.array([True, True, True, False, True, True])
     orders = set()
     for seed in range(40):
-        key = jax.random.key(seed)
+        key = quick_key(seed)
         edges = np.asarray(edges_of(random_circle(key, 6, 1, reported=jnp.asarray(reported))))
         order = [0]
         while (sender := int(edges[order[-1]].argmax())) != 0:
@@ -100,7 +100,7 @@ def test_more_peers_than_there_are_others_are_all_of_them(degree):
     everybody = 1 - np.eye(4)
     cosines = jnp.asarray(rng.normal(size=(4, 4)), jnp.float32)
     np.testing.assert_array_equal(edges_of(least_similar(cosines, degree)), everybody)
-    drawn = random_receivers(jax.random.key(0), 4, degree)
+    drawn = random_receivers(quick_key(0), 4, degree)
     np.testing.assert_array_equal(edges_of(drawn), everybody)
-    circle = random_circle(jax.random.key(0), 4, degree)
+    circle = random_circle(quick_key(0), 4, degree)
     np.testing.assert_array_equal(edges_of(circle), everybody)

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 from scipy.optimize import minimize
-from toys import deployed, federation, run
+from toys import deployed, federation, quick_key, run
 
 import jaxfl
 from jaxfl.algorithms import fedbabu, feddbe, fedpac, fedproto
@@ -73,7 +73,7 @@ def assert_layers(found, expected):
 @pytest.mark.slow
 def test_rounds_of_fedbabu_train_the_body_alone():
     algorithm = fedbabu(TASK)
-    state = algorithm.init(jax.random.key(0), DATA.train)
+    state = algorithm.init(quick_key(0), DATA.train)
     model = as_numpy(jax.tree.map(lambda v: v[0], deployed(algorithm, state, 1)))
     first = model
     state, _, _ = run(algorithm, DATA, 2, state=state)
@@ -94,7 +94,7 @@ def test_rounds_of_feddbe_equal_numpy():
     """A round of FedAvg, the consensus, and two rounds with the memory and the regulariser."""
     kappa = 0.8
     algorithm = feddbe(TASK, kappa=kappa)
-    state = algorithm.init(jax.random.key(0), DATA.train)
+    state = algorithm.init(quick_key(0), DATA.train)
     model = as_numpy(state.server.model)
     state, info, _ = run(algorithm, DATA, 3, state=state)
     memories = np.zeros((3, 5))
@@ -131,7 +131,7 @@ def test_rounds_of_feddbe_equal_numpy():
 def test_rounds_of_fedproto_equal_numpy(predict):
     lam = 0.7
     algorithm = fedproto(TASK, lam=lam, predict=predict)
-    state = algorithm.init(jax.random.key(0), DATA.train)
+    state = algorithm.init(quick_key(0), DATA.train)
     models = [as_numpy(jax.tree.map(lambda v, i=i: v[i], state.clients.memory)) for i in range(3)]
     state, info, _ = run(algorithm, DATA, 2, state=state)
     prototypes = {}
@@ -182,7 +182,7 @@ def statistics(model, x, y):
 def test_rounds_of_fedpac_equal_numpy():
     lam = 0.7
     algorithm = fedpac(TASK, lam=lam)
-    state = algorithm.init(jax.random.key(0), DATA.train)
+    state = algorithm.init(quick_key(0), DATA.train)
     first = deployed(algorithm, state, 3)
     models = [as_numpy(jax.tree.map(lambda v, i=i: v[i], first)) for i in range(3)]
     state, info, _ = run(algorithm, DATA, 2, state=state)

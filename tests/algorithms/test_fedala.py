@@ -1,8 +1,7 @@
 """FedALA on quadratic clients, whose whole model is the upper layers, against the rule in NumPy."""
 
-import jax
 import numpy as np
-from toys import deployed, federation, quadratic, run
+from toys import deployed, federation, quadratic, quick_key, run
 
 from jaxfl.algorithms import fedala
 
@@ -18,7 +17,7 @@ def test_rounds_equal_numpy():
     best = np.stack([x.mean(axis=0) for x in xs]).astype(np.float64)
     data = federation(xs, [np.zeros(n, np.int32) for n in sizes])
     algorithm = fedala(quadratic(STEPS, RATE), rate=0.7, blend_epochs=2, layers="w")
-    state = algorithm.init(jax.random.key(1), data.train)
+    state = algorithm.init(quick_key(1), data.train)
     server = np.asarray(state.server["w"], np.float64)
     state, info, _ = run(algorithm, data, 3, state=state)
     own = np.tile(server, (3, 1))

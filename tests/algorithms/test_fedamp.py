@@ -13,6 +13,7 @@ from toys import (
     make_rounds,
     opposite_groups,
     quadratic,
+    quick_key,
     run,
 )
 
@@ -81,8 +82,8 @@ def test_rounds_equal_the_closed_form(heuristically):
         algorithm = heurfedamp(task, own=own, sigma=SIGMA, lam=lam)
     else:
         algorithm = fedamp(task, alpha=alpha, sigma=SIGMA, lam=lam)
-    start = jit(algorithm.init)(jax.random.key(1), data.train)
-    state, (info, _) = make_rounds(algorithm, full(3))(jax.random.key(0), data, start, 0, 3)
+    start = jit(algorithm.init)(quick_key(1), data.train)
+    state, (info, _) = make_rounds(algorithm, full(3))(quick_key(0), data, start, 0, 3)
     initial = np.asarray(start.clients.memory.model["w"][0], np.float64)
     # Before the first round the server has received nothing: the own model takes the place of u.
     weights = np.eye(3)

@@ -1,7 +1,6 @@
-import jax
 import numpy as np
 import pytest
-from toys import close, deployed, linear, opposite_groups, run
+from toys import close, deployed, linear, opposite_groups, quick_key, run
 
 from jaxfl.algorithms import fedavg, fedavg_ft, local
 from jaxfl.core import tree
@@ -14,7 +13,7 @@ SIZES = [40, 10, 20, 30, 40, 20]
 def test_fedavg_is_the_mean_of_local_models_by_size():
     data = opposite_groups(sizes=SIZES)
     task = linear()
-    model = task.problem.init(jax.random.key(0))
+    model = task.problem.init(quick_key(0))
     trained, _, _ = run(local(task), data, 1, state=State(Clients(tree.broadcast(model, 6)), ()))
     state, info, _ = run(fedavg(task), data, 1, state=State(Clients(), model))
     matrix = np.asarray(tree.ravel(trained.clients.memory), np.float64)
@@ -32,7 +31,7 @@ def test_a_client_that_diverged_is_left_out_of_the_mean():
     task = linear()
     gone = 3
     spoilt = data._replace(train=data.train._replace(x=data.train.x.at[gone].set(np.nan)))
-    model = task.problem.init(jax.random.key(0))
+    model = task.problem.init(quick_key(0))
     trained, named, _ = run(
         local(task), spoilt, 1, state=State(Clients(tree.broadcast(model, 6)), ())
     )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 from sklearn.cluster import KMeans
-from toys import deployed, full, init_key, linear, opposite_groups, run, run_key
+from toys import deployed, full, init_key, linear, opposite_groups, quick_key, run, run_key
 
 import jaxfl
 from jaxfl.algorithms import fedcedar, local
@@ -84,9 +84,9 @@ def paper_server(
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
 def test_rounds_equal_numpy_written_from_the_paper(options):
     data = opposite_groups(clients=CLIENTS, sizes=SIZES)
-    key = jax.random.key(3)
+    key = quick_key(3)
     algorithm = variant(**options)
-    start = algorithm.init(jax.random.key(9), data.train)
+    start = algorithm.init(quick_key(9), data.train)
     state, info, _ = run(algorithm, data, 3, key=key, state=start, participation=SCHEDULE)
 
     initial = deployed(algorithm, start, CLIENTS)
@@ -121,9 +121,9 @@ def test_rounds_equal_numpy_written_from_the_paper(options):
 def test_rounds_with_nodes_that_keep_their_identity_equal_numpy(options):
     """Client 3 is away in round 1, client 4 in rounds 0 and 2; both deploy their last node."""
     data = opposite_groups(clients=CLIENTS, sizes=SIZES)
-    key = jax.random.key(3)
+    key = quick_key(3)
     algorithm = variant(identity="kept", hops=1, **options)
-    start = algorithm.init(jax.random.key(9), data.train)
+    start = algorithm.init(quick_key(9), data.train)
     state, _, _ = run(algorithm, data, 3, key=key, state=start, participation=SCHEDULE)
 
     initial = deployed(algorithm, start, CLIENTS, data)
@@ -270,10 +270,10 @@ def test_the_first_round_starts_from_the_initial_model():
     task = linear()
     data = opposite_groups()
     algorithm = fedcedar(task)
-    state = algorithm.init(jax.random.key(0), data.train)
+    state = algorithm.init(quick_key(0), data.train)
     models = tree.ravel(deployed(algorithm, state, 6))
     np.testing.assert_array_equal(
-        models, tree.ravel(tree.broadcast(task.problem.init(jax.random.key(0)), 6))
+        models, tree.ravel(tree.broadcast(task.problem.init(quick_key(0)), 6))
     )
 
 

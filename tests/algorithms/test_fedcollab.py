@@ -14,6 +14,7 @@ from toys import (
     made,
     opposite_groups,
     quadratic,
+    quick_key,
     run,
     stack,
     unpadded,
@@ -27,7 +28,7 @@ from jaxfl.core.streams import client_keys, stream
 from jaxfl.core.types import Dataset, State
 from jaxfl.training.batches import minibatches
 
-KEY = jax.random.key(3)
+KEY = quick_key(3)
 CLIENTS = 5
 GROUP = np.array([0, 1, 0, 1, 0])
 LENGTHS = [50, 30, 45, 60, 35]
@@ -172,7 +173,7 @@ def test_rounds_are_fedavg_in_each_group():
     algorithm = fedcollab(quadratic(), coalitions=7)
     state, info, _ = run(algorithm, DATA, 2)
     np.testing.assert_array_equal(state.clients.record.coalition, GROUP)
-    first = jax.jit(algorithm.init)(jax.random.fold_in(jax.random.key(0), 10**6), DATA.train)
+    first = jax.jit(algorithm.init)(jax.random.fold_in(quick_key(0), 10**6), DATA.train)
     models = np.asarray(first.server["w"], np.float64)[GROUP]
     for number in range(2):
         after = trained(models, number)

@@ -1,10 +1,9 @@
 """FedDyn on quadratic clients: rounds beside NumPy, and what its fixed point is."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import federation, quadratic, run
+from toys import federation, quadratic, quick_key, run
 
 import jaxfl
 from jaxfl.algorithms import fedavg, feddyn
@@ -23,7 +22,7 @@ def test_rounds_of_three_of_four_clients_equal_numpy():
     """The batch of a client holds all of its examples."""
     cohorts = np.array([[0, 1, 2], [1, 2, 3], [0, 2, 3]])
     algorithm = feddyn(quadratic(STEPS, RATE), alpha=ALPHA)
-    state = algorithm.init(jax.random.key(1), DATA.train)
+    state = algorithm.init(quick_key(1), DATA.train)
     theta = np.asarray(state.server.model["w"], np.float64)
     who = jaxfl.participation.schedule(cohorts)
     state, _, _ = run(algorithm, DATA, 3, state=state, participation=who)

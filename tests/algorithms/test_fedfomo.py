@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import deployed, federation, made, quadratic, run
+from toys import deployed, federation, made, quadratic, quick_key, run
 
 from jaxfl.algorithms import fedfomo, local
 from jaxfl.core.messages import Clients
@@ -25,7 +25,7 @@ def test_a_round_equals_the_rule_from_the_trained_models():
     alone = made(local, quadratic)
     begin = rng.normal(size=(4, 3)).astype(np.float32)
     begin[2] = val[2].mean(axis=0)
-    start = algorithm.init(jax.random.key(0), data.train)._replace(
+    start = algorithm.init(quick_key(0), data.train)._replace(
         clients=Clients({"w": jnp.asarray(begin)})
     )
     state, info, _ = run(algorithm, data, 1, state=start)
@@ -61,7 +61,7 @@ def test_a_short_step_of_its_own_is_not_lost():
     data = federation(xs, [np.zeros(20, np.int32)] * 4)
     algorithm = made(fedfomo, quadratic, steps=1, learning_rate=1e-3)
     begin = np.stack([x.mean(axis=0) + 0.5 for x in xs])
-    start = algorithm.init(jax.random.key(0), data.train)._replace(
+    start = algorithm.init(quick_key(0), data.train)._replace(
         clients=Clients({"w": jnp.asarray(begin)})
     )
     state, info, _ = run(algorithm, data, 1, state=start)

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import optax
 import pytest
-from toys import close, federation, run
+from toys import close, federation, quick_key, run
 
 import jaxfl
 from jaxfl.algorithms import fedavg, fednova
@@ -54,9 +54,9 @@ def norm(momentum, steps):
 )
 def test_a_round_equals_numpy_written_from_the_paper(momentum, work, steps):
     algorithm = fednova(task(momentum))
-    state = algorithm.init(jax.random.key(0), DATA.train)
+    state = algorithm.init(quick_key(0), DATA.train)
     cohort = Cohort(np.arange(3), DATA.train, DATA.val, work=work)
-    after, info = jax.jit(algorithm.round)(jax.random.key(1), state, cohort)
+    after, info = jax.jit(algorithm.round)(quick_key(1), state, cohort)
     x = flat(tree.broadcast(state.server, 1))[0]
     assert info.batches.tolist() == steps
     a = norm(momentum, np.array(steps))
@@ -88,11 +88,11 @@ def test_a_warning_says_by_how_much_short_trainings_are_multiplied(momentum):
     factor = (sizes @ a) / sizes.sum() / a[0]
     algorithm = fednova(task(momentum))
     rounds = jaxfl.make_rounds(algorithm, jaxfl.participation.full(3))
-    state = algorithm.init(jax.random.key(0), unequal.train)
+    state = algorithm.init(quick_key(0), unequal.train)
     with pytest.warns(RunWarning, match=rf"with 4 training examples by {factor:.3g},"):
-        rounds(jax.random.key(0), unequal, state, 0, 1)
+        rounds(quick_key(0), unequal, state, 0, 1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         # It is said once.
-        rounds(jax.random.key(0), unequal, state, 1, 1)
+        rounds(quick_key(0), unequal, state, 1, 1)
         algorithm.warn_of_sizes(np.array([0, 30, 40]))

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from toys import deployed, federation, linear, quadratic, run
+from toys import deployed, federation, linear, quadratic, quick_key, run
 
 from jaxfl.algorithms import fedrod
 from jaxfl.core.errors import InputError
@@ -31,7 +31,7 @@ def test_rounds_equal_numpy_written_from_the_paper():
     data = federation(xs, [y.astype(np.int32) for y in ys])
     task = linear(steps=STEPS, optimizer=optax.sgd(RATE))
     algorithm = fedrod(task)
-    start = algorithm.init(jax.random.key(2), data.train)
+    start = algorithm.init(quick_key(2), data.train)
     state, info, _ = run(algorithm, data, 2, state=start)
     bias, kernel = (np.asarray(v, np.float64) for v in jax.tree.leaves(start.server))
     heads = [(np.zeros(2), np.zeros((8, 2))) for _ in xs]
@@ -76,4 +76,4 @@ def test_it_needs_a_head_and_labels():
         fedrod(quadratic())
     data = federation([np.ones((4, 8), np.float32)], [np.ones(4, np.float32)])
     with pytest.raises(InputError, match="needs labels"):
-        fedrod(linear()).init(jax.random.key(0), data.train)
+        fedrod(linear()).init(quick_key(0), data.train)

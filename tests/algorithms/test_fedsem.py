@@ -1,9 +1,8 @@
 """FeSEM: rounds equal NumPy applied to the trained models; the first round is k-means."""
 
-import jax
 import numpy as np
 import pytest
-from toys import deployed, linear, made, opposite_groups, run
+from toys import deployed, linear, made, opposite_groups, quick_key, run
 
 import jaxfl
 from jaxfl.algorithms import fedsem, local
@@ -18,10 +17,10 @@ def test_rounds_equal_numpy_from_the_trained_models():
     """Three of four clients a round; the first round finds the groups, the others move centres."""
     cohorts = np.array([[0, 1, 2], [1, 2, 3], [0, 2, 3]])
     data = opposite_groups(clients=4)
-    key = jax.random.key(5)
+    key = quick_key(5)
     algorithm = fedsem(linear(), clusters=CLUSTERS)
     alone = made(local)
-    state = algorithm.init(jax.random.key(0), data.train)
+    state = algorithm.init(quick_key(0), data.train)
     one = jaxfl.participation.schedule(cohorts)
     for number, ids in enumerate(cohorts):
         before = state

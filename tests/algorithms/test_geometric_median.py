@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import optimize
-from toys import linear
+from toys import linear, quick_key
 
 import jaxfl
 from jaxfl.algorithms import fedavg, geometric_median
@@ -30,7 +30,7 @@ def aggregated(method, models, **options):
 
 
 def test_the_server_takes_the_model_with_the_least_distance_by_size_to_those_that_reported():
-    model = linear().problem.init(jax.random.key(0))
+    model = linear().problem.init(quick_key(0))
     models = uploads(model)
     found = aggregated(geometric_median, models, steps=300)
     rows, sizes = flat(models)[REPORTED], SIZES[REPORTED]
@@ -43,7 +43,7 @@ def test_the_server_takes_the_model_with_the_least_distance_by_size_to_those_tha
 
 
 def test_a_lie_moves_the_mean_and_not_the_geometric_median():
-    model = linear().problem.init(jax.random.key(0))
+    model = linear().problem.init(quick_key(0))
     honest = uploads(model)
     lies = jax.tree.map(lambda x: x.at[3].set(1e6), honest)
     mean = flat(aggregated(fedavg, lies).models)[0]
@@ -54,7 +54,7 @@ def test_a_lie_moves_the_mean_and_not_the_geometric_median():
 
 @pytest.mark.parametrize("steps", [1, 3])
 def test_the_weights_of_a_step_are_those_of_weiszfeld(steps):
-    models = uploads(linear().problem.init(jax.random.key(0)), seed=1)
+    models = uploads(linear().problem.init(quick_key(0)), seed=1)
     found = aggregated(geometric_median, models, steps=steps)
     rows = flat(models)
     weights = SIZES * REPORTED / (SIZES * REPORTED).sum()

@@ -10,7 +10,7 @@ import optax
 import pytest
 from jax.extend.core import jaxprs_in_params
 from sklearn.metrics import adjusted_rand_score
-from toys import close, deployed, federation, linear, opposite_groups, run
+from toys import close, deployed, federation, linear, opposite_groups, quick_key, run
 
 import jaxfl
 from jaxfl.algorithms import fedavg, gfed, gfedmtl
@@ -189,9 +189,9 @@ def test_with_an_integral_servers_with_different_clients_agree_and_without_they_
     far = {}
     for agreement in ("mean", "integral"):
         algorithm = exact(agreement=agreement, tau=0.0, lam=0.0, **places)
-        start = algorithm.init(jax.random.key(0), data.train)
+        start = algorithm.init(quick_key(0), data.train)
         rounds = jaxfl.make_rounds(algorithm, jaxfl.participation.full(clients))
-        state, _ = rounds(jax.random.key(0), data, start, 0, 300)
+        state, _ = rounds(quick_key(0), data, start, 0, 300)
         servers = np.asarray(jax.tree.leaves(state.server[0])[0]).reshape(S, D)
         far[agreement] = np.abs(servers - pooled).max()
     assert far["integral"] < 1e-3
@@ -394,7 +394,7 @@ def test_gradient_form_is_a_mean_of_clients_then_of_neighbours():
     cohorts = np.array([[0, 1, 3, 4, 6, 9], [1, 2, 4, 5, 8, 10]])
     algorithm = gfed(TASK, servers=S, graph=EDGES)
     schedule = jaxfl.participation.schedule(cohorts)
-    key = jax.random.key(3)
+    key = quick_key(3)
     state, info, _ = run(algorithm, regressions(), 2, participation=schedule, key=key)
     models = np.zeros((S, D))
     for number, cohort in enumerate(cohorts):
@@ -427,7 +427,7 @@ def test_gfed_with_one_server_and_equal_sizes_is_fedavg():
 
 @pytest.mark.slow
 def test_clusters_are_found_from_the_data():
-    state = jax.jit(gfedmtl(linear(), servers=1).init)(jax.random.key(0), opposite_groups().train)
+    state = jax.jit(gfedmtl(linear(), servers=1).init)(quick_key(0), opposite_groups().train)
     found = np.asarray(state.clients.record.cell)
     assert len({*found[::2]}) == len({*found[1::2]}) == 1
     assert found[0] != found[1]
@@ -455,7 +455,7 @@ def test_clusters_are_found_in_what_the_server_receives():
         )
 
     state = jax.jit(gfedmtl(linear(uplink=halves), servers=1).init)(
-        jax.random.key(0), opposite_groups().train
+        quick_key(0), opposite_groups().train
     )
     found = state.clients.record.cell.tolist()
     assert found in ([0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0])
@@ -523,7 +523,7 @@ def test_bad_options_are_refused(make, options, message):
 )
 def test_groups_must_fit_the_clients(options, message):
     with pytest.raises(InputError, match=message):
-        exact(**options).init(jax.random.key(0), regressions().train)
+        exact(**options).init(quick_key(0), regressions().train)
 
 
 @pytest.mark.slow
@@ -574,7 +574,7 @@ def test_clusters_are_found_by_the_directions_of_the_first_updates():
 
     task = jaxfl.regression(linear_model(bias=False), jnp.zeros(400), steps=1, uplink=known)
     data = federation([np.ones((3, 400), np.float32)] * 30, [np.ones(3, np.float32)] * 30)
-    state = gfedmtl(task, servers=1, clusters=5).init(jax.random.key(0), data.train)
+    state = gfedmtl(task, servers=1, clusters=5).init(quick_key(0), data.train)
     assert adjusted_rand_score(planted, state.clients.record.cell) == 1
 
 

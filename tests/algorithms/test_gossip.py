@@ -1,10 +1,9 @@
 """Gossip and push-sum: rounds beside NumPy, what is counted, and graphs from files."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import close, deployed, federation, made, quadratic, run, trained
+from toys import close, deployed, federation, made, quadratic, quick_key, run, trained
 
 import jaxfl
 from jaxfl.algorithms import fedavg, gossip, local, push_sum
@@ -22,7 +21,7 @@ PATH[[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]] = 1
 
 
 def first_models(algorithm):
-    state = algorithm.init(jax.random.key(0), DATA.train)
+    state = algorithm.init(quick_key(0), DATA.train)
     models = rng.normal(size=(CLIENTS, 3)).astype(np.float32)
     memory = {"w": jnp.asarray(models)}
     if not isinstance(state.clients.memory, dict):
@@ -144,4 +143,4 @@ def test_graphs_that_are_none_are_refused_in_one_line(tmp_path):
     with pytest.raises(InputError, match="expected a square matrix"):
         push_sum(quadratic(), graph=file)
     with pytest.raises(InputError, match="the graph has 4 clients, and there are 5"):
-        gossip(quadratic(), graph=np.ones((4, 4))).init(jax.random.key(0), DATA.train)
+        gossip(quadratic(), graph=np.ones((4, 4))).init(quick_key(0), DATA.train)

@@ -1,10 +1,9 @@
 """Graphs that clients find by losses or gradients: MeritFed, DPFL and CoBo, beside NumPy."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import federation, linear, made, opposite_groups, quadratic, run
+from toys import federation, linear, made, opposite_groups, quadratic, quick_key, run
 
 from jaxfl.algorithms import cobo, dpfl, local, meritfed
 from jaxfl.core.messages import Clients
@@ -89,7 +88,7 @@ def test_rounds_of_cobo_equal_numpy(gamma):
     algorithm = cobo(quadratic(steps=1), pull=0.3, gamma=gamma)
     best = np.stack([x[:cut].mean(axis=0) for x, cut in zip(X, CUTS, strict=True)])
     w = 1 - np.eye(5)
-    state = algorithm.init(jax.random.key(0), DATA.train)
+    state = algorithm.init(quick_key(0), DATA.train)
     state = state._replace(clients=state.clients._replace(memory={"w": jnp.asarray(BEGIN)}))
     for number in range(2):
         trained = trained_from(state.clients.memory, number, steps=1)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from toys import close, deployed, equal, linear, opposite_groups, run, shallow
+from toys import close, deployed, equal, linear, opposite_groups, quick_key, run, shallow
 
 from jaxfl.algorithms import fedper, fedrep, lg_fedavg, local
 from jaxfl.core import tree
@@ -22,8 +22,8 @@ HEAD = 8 * 2 + 2
 def personal(layers):
     """The given layers of a different model for each client, and the other layers of one model."""
     task = shallow()
-    model = task.problem.init(jax.random.key(5))
-    many = jax.vmap(task.problem.init)(jax.random.split(jax.random.key(6), 6))
+    model = task.problem.init(quick_key(5))
+    many = jax.vmap(task.problem.init)(jax.random.split(quick_key(6), 6))
     return tree.split(many, layers)[0], tree.split(model, layers)[1]
 
 
@@ -45,7 +45,7 @@ def test_the_shared_part_is_the_mean_and_the_other_stays(method, kept, sent):
     whole = tree.join(own, tree.broadcast(shared, 6))
     trained = run(local(task), data, 1, state=State(Clients(whole), ()))[0].clients.memory
     algorithm = method(task)
-    assert jax.tree.structure(algorithm.init(jax.random.key(0), data.train)) == jax.tree.structure(
+    assert jax.tree.structure(algorithm.init(quick_key(0), data.train)) == jax.tree.structure(
         State(Clients(own), shared)
     )
     state, info, _ = run(algorithm, data, 1, state=State(Clients(own), shared))
@@ -69,7 +69,7 @@ def test_other_layers_may_be_the_head():
     _, info, _ = run(fedper(task, head="bias"), data, 1)
     assert info.up.tolist() == [[8 * 8 + 8 * 2] * 6]
     with pytest.raises(InputError, match="no layer matches 'nowhere'"):
-        fedper(task, head="nowhere").init(jax.random.key(0), data.train)
+        fedper(task, head="nowhere").init(quick_key(0), data.train)
 
 
 @pytest.mark.slow
@@ -126,7 +126,7 @@ def test_a_method_whose_shared_part_is_empty_keeps_the_form_of_its_state():
     task = linear()
     data = opposite_groups(4)
     algorithm = fedper(task)
-    state = jax.eval_shape(algorithm.init, jax.random.key(0), data.train)
+    state = jax.eval_shape(algorithm.init, quick_key(0), data.train)
     cohort = Cohort(jnp.arange(4), data.train, data.val, 0)
-    after, _ = jax.eval_shape(algorithm.round, jax.random.key(0), state, cohort)
+    after, _ = jax.eval_shape(algorithm.round, quick_key(0), state, cohort)
     assert jax.tree.structure(after) == jax.tree.structure(state)

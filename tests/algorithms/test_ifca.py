@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import full, jit, linear, made, make_rounds, opposite_groups, run
+from toys import full, jit, linear, made, make_rounds, opposite_groups, quick_key, run
 
 from jaxfl.algorithms import ifca, local
 from jaxfl.core import tree
@@ -27,8 +27,8 @@ def test_a_round_equals_numpy_from_the_trained_models():
     data = opposite_groups(clients=4, sizes=sizes)
     task = linear()
     algorithm = ifca(task, clusters=5)
-    state = algorithm.init(jax.random.key(2), data.train)
-    after, (info, _) = make_rounds(algorithm, full(4))(jax.random.key(0), data, state, 0, 1)
+    state = algorithm.init(quick_key(2), data.train)
+    after, (info, _) = make_rounds(algorithm, full(4))(quick_key(0), data, state, 0, 1)
 
     params = [
         jax.tree.map(lambda leaf, k=k: np.asarray(leaf[k], np.float64), state.server)
@@ -54,7 +54,7 @@ def test_a_round_equals_numpy_from_the_trained_models():
 
     # Each client trains from the model that it chose.
     alone = made(local)
-    start = alone.init(jax.random.key(2), data.train)._replace(
+    start = alone.init(quick_key(2), data.train)._replace(
         clients=Clients(tree.take(state.server, jnp.array(chosen)))
     )
     trained = tree.ravel(run(alone, data, 1, state=start)[0].clients.memory)

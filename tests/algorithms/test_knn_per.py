@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from sklearn.neighbors import NearestNeighbors
-from toys import jit, made, make_evaluate, opposite_groups, predictors
+from toys import jit, made, make_evaluate, opposite_groups, predictors, quick_key
 
 import jaxfl
 from jaxfl.algorithms import knn_per
@@ -22,7 +22,7 @@ def test_predictions_equal_scikit_learns_neighbours():
     task = jaxfl.classification(mlp(2, hidden=(5,)), jnp.zeros(8))
     algorithm = knn_per(task, neighbours=K, lam=LAM, scale=SCALE)
     data = opposite_groups(clients=2, sizes=[40, 4], pad=2, rubbish=50.0)
-    state = algorithm.init(jax.random.key(0), data.train)
+    state = algorithm.init(quick_key(0), data.train)
     known = predictors(algorithm, state, data.train)
     found = jit(jax.vmap(algorithm.apply))(known, data.test.x)
     layers = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), state.server)["params"]
@@ -52,13 +52,12 @@ def test_evaluation_recalls_before_and_after_fine_tuning():
     """The global model is zero, so only a client's own examples tell its classes apart."""
     data = opposite_groups(examples=80)
     algorithm = made(knn_per, steps=20)
-    state = algorithm.init(jax.random.key(0), data.train)
+    state = algorithm.init(quick_key(0), data.train)
     state = state._replace(server=jax.tree.map(jnp.zeros_like, state.server))
     task = jaxfl.classification(mlp(2, hidden=()), jnp.zeros(8), steps=20)
     bare = algorithm._replace(recall=None)
     with_memory, without = (
-        make_evaluate(a, task)(jax.random.key(0), data, state, jnp.arange(6))
-        for a in (algorithm, bare)
+        make_evaluate(a, task)(quick_key(0), data, state, jnp.arange(6)) for a in (algorithm, bare)
     )
     assert with_memory.deployed.test.mean() > 0.8 > 0.6 > without.deployed.test.mean()
     assert np.abs(with_memory.fine_tuned.test - without.fine_tuned.test).max() > 0

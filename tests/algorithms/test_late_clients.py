@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import linear, make_rounds, opposite_groups, run
+from toys import linear, make_rounds, opposite_groups, quick_key, run
 
 from jaxfl.algorithms import fedasync, fedavg, fedbuff, fedprox
 from jaxfl.algorithms.steps.staleness import discount
@@ -61,10 +61,10 @@ def states(algorithm, buffer):
     """The states before the first round and after each, the infos and the cohorts."""
     ids, _ = clock.arrivals(DURATIONS, buffer, STEPS)
     advance = make_rounds(algorithm, participation.schedule(ids))
-    state = algorithm.init(jax.random.key(0), DATA.train)
+    state = algorithm.init(quick_key(0), DATA.train)
     found, infos = [state], []
     for number in range(STEPS):
-        state, (info, _) = advance(jax.random.key(1), DATA, state, number, 1)
+        state, (info, _) = advance(quick_key(1), DATA, state, number, 1)
         found.append(state)
         infos.append(info)
     return found, infos, np.sort(ids, axis=1)
@@ -199,7 +199,7 @@ def test_a_client_that_has_not_reported_counts_nothing(method):
     if method is fedasync:
         assert int(state.server[1]) == 4
     else:
-        x = flat(method(linear()).init(jax.random.fold_in(jax.random.key(0), 10**6), DATA.train)
+        x = flat(method(linear()).init(jax.random.fold_in(quick_key(0), 10**6), DATA.train)
                  .server[0])  # fmt: skip
         expected = np.mean([train(x, client) for client in (0, 2, 3, 4)], axis=0)
         np.testing.assert_allclose(flat(state.server[0]), expected, atol=2e-6)

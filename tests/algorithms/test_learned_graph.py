@@ -6,7 +6,18 @@ import numpy as np
 import optax
 import pytest
 from scipy.optimize import brentq
-from toys import SIZES, close, deployed, federation, half, linear, opposite_groups, quadratic, run
+from toys import (
+    SIZES,
+    close,
+    deployed,
+    federation,
+    half,
+    linear,
+    opposite_groups,
+    quadratic,
+    quick_key,
+    run,
+)
 
 from jaxfl.algorithms import learned_graph, pfedgraph
 from jaxfl.core.types import Dataset, Federation, Problem, State, Task
@@ -96,7 +107,7 @@ def cosines(models):
 
 def first_gradient(algorithm, data, start):
     """The gradient of theta in the first round, from Adam's mean, and that of lam."""
-    state = algorithm.init(jax.random.key(0), data.train)
+    state = algorithm.init(quick_key(0), data.train)
     memory = state.clients.memory._replace(model={"w": jnp.asarray(start, jnp.float32)})
     clients = state.clients._replace(memory=memory)
     initial = np.asarray(state.server.initial["w"], float)
@@ -237,7 +248,7 @@ def validation_losses(task, data, models):
 def test_the_guard_keeps_validation_losses_below_those_of_the_first_graph(guard):
     """Theta is turned so that clients give their own model no weight, and others as they differ."""
     task, data, _ = hidden_groups()
-    state = learned_graph(task).init(jax.random.key(0), data.train)
+    state = learned_graph(task).init(quick_key(0), data.train)
     graph = state.server.learned.graph
     free = learned_graph(task, guard="none", rate=0.0)
     guarding = learned_graph(task, guard=guard, rate=0.0)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import federation, quadratic, run, trained
+from toys import federation, quadratic, quick_key, run, trained
 
 import jaxfl
 from jaxfl.algorithms import epidemic, gossip, push_sum
@@ -37,7 +37,7 @@ METHODS = [
 
 def with_models(algorithm):
     """A state whose clients have different models, and these models."""
-    state = algorithm.init(jax.random.key(0), DATA.train)
+    state = algorithm.init(quick_key(0), DATA.train)
     models = np.random.default_rng(1).normal(size=(CLIENTS, NUMBERS)).astype(np.float32)
     return state._replace(clients=state.clients._replace(memory={"w": jnp.asarray(models)})), models
 
@@ -131,7 +131,7 @@ def test_a_delay_counts_the_rounds_of_the_sender():
     """Client 1 is away in round 1: in round 2 client 0 gets what client 1 sent in round 0."""
     algorithm = gossip(quadratic(learning_rate=0.0), graph=np.ones((3, 3)), edge_delay=1)
     data = federation(X[:3], [np.zeros(20, np.int32)] * 3)
-    state = algorithm.init(jax.random.key(0), data.train)
+    state = algorithm.init(quick_key(0), data.train)
     models = np.arange(9.0).reshape(3, 3).astype(np.float32)
     state = state._replace(clients=state.clients._replace(memory={"w": jnp.asarray(models)}))
     who = jaxfl.participation.schedule(np.array([[0, 1], [0, 2], [0, 1]]))
@@ -203,7 +203,7 @@ def test_where_nothing_happens_to_messages_nothing_changes(method, options):
 @pytest.mark.slow
 def test_push_sum_loses_messages_and_no_mass():
     algorithm = push_sum(quadratic(learning_rate=0.0), graph="exponential", edge_loss=0.4)
-    state = algorithm.init(jax.random.key(0), DATA.train)
+    state = algorithm.init(quick_key(0), DATA.train)
     models = np.random.default_rng(1).normal(size=(CLIENTS, NUMBERS)).astype(np.float32)
     memory = state.clients.memory._replace(total={"w": jnp.asarray(models)})
     state = state._replace(clients=Clients(memory))
@@ -271,8 +271,8 @@ def test_who_has_not_reported_receives_nothing_and_has_sent():
 
     algorithm = gossip(quadratic(), graph=RING)
     rounds = jaxfl.make_rounds(algorithm, jaxfl.participation.full(CLIENTS), lost=lost)
-    state = algorithm.init(jax.random.key(0), DATA.train)
-    _, (info, _) = rounds(jax.random.key(0), DATA, state, 0, 1)
+    state = algorithm.init(quick_key(0), DATA.train)
+    _, (info, _) = rounds(quick_key(0), DATA, state, 0, 1)
     assert info.up[0].tolist() == [2 * NUMBERS] * CLIENTS
     assert info.down[0].tolist() == [NUMBERS * n for n in (1, 0, 1, 2, 2, 2)]
 
@@ -289,7 +289,7 @@ def test_conditions_are_those_of_all_clients():
     for method in (gossip, epidemic, push_sum):
         algorithm = method(quadratic(), edge_loss=np.zeros((4, 4)))
         with pytest.raises(InputError, match="of 4 clients, and there are 6"):
-            algorithm.init(jax.random.key(0), DATA.train)
+            algorithm.init(quick_key(0), DATA.train)
     with pytest.raises(InputError, match="clients have no edges to each other"):
         gossip(quadratic(), graph="hierarchy", edge_loss=0.1)
 
@@ -300,10 +300,10 @@ def test_push_sum_refuses_a_network_that_dead_edges_divide():
     algorithm = push_sum(quadratic(), graph="ring", edge_loss=dead)
     message = "no path leads from client 0 to client 1: expected a path from each client"
     with pytest.raises(InputError, match=message):
-        algorithm.init(jax.random.key(0), DATA.train)
+        algorithm.init(quick_key(0), DATA.train)
     for graph in ("exponential", "one_peer", np.ones((CLIENTS, CLIENTS))):
-        push_sum(quadratic(), graph=graph, edge_loss=dead).init(jax.random.key(0), DATA.train)
-    push_sum(quadratic(), graph="ring", edge_loss=1.0).init(jax.random.key(0), DATA.train)
+        push_sum(quadratic(), graph=graph, edge_loss=dead).init(quick_key(0), DATA.train)
+    push_sum(quadratic(), graph="ring", edge_loss=1.0).init(quick_key(0), DATA.train)
 
 
 def test_traffic_that_no_counter_holds_counts_as_the_most():
@@ -364,9 +364,9 @@ def test_the_memory_of_a_round_grows_with_the_edges(method, options):
         data = federation(x, [np.zeros(1, np.int32)] * clients)
         algorithm = method(quadratic(), **options)
         rounds = jaxfl.make_rounds(algorithm, jaxfl.participation.full(clients))
-        state = jax.eval_shape(algorithm.init, jax.random.key(0), data.train)
+        state = jax.eval_shape(algorithm.init, quick_key(0), data.train)
         lowered = jax.jit(lambda key, data, state: rounds(key, data, state, 0, 1)).lower(
-            jax.random.key(0), data, state
+            quick_key(0), data, state
         )
         return lowered.compile().memory_analysis().temp_size_in_bytes
 

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import SIZES, close, jit, once, opposite_groups, run, shallow
+from toys import SIZES, close, jit, once, opposite_groups, quick_key, run, shallow
 
 import jaxfl
 from jaxfl.core.errors import InputError
@@ -24,7 +24,7 @@ def test_a_server_step_takes_arrays_of_anybody_and_gives_the_models_of_the_round
     """pFedGraph's aggregates and weights by the step alone are those of a round."""
     algorithm = jaxfl.algorithms.pfedgraph(shallow())
     state, _, _ = run(algorithm, data(), 1)
-    key = jax.random.key(3)
+    key = quick_key(3)
     cohort = Cohort(jnp.arange(C), data().train, data().val, 0)
     after, info = jit(algorithm.round)(key, state, cohort)
     _, ups, _ = jit(algorithm.wire.exchanges[0].client)(
@@ -44,7 +44,7 @@ def test_a_client_that_has_not_reported_has_no_weight_in_a_server_step():
         lambda x: (
             np.arange(4.0, dtype=np.float32).reshape(4, *[1] * x.ndim) + np.zeros(x.shape, x.dtype)
         ),
-        shallow().problem.init(jax.random.key(0)),
+        shallow().problem.init(quick_key(0)),
     )
     step = jaxfl.server_step(algorithm)
     _, mean, weights = step(None, models, [1, 1, 2, 6], reported=[True, True, True, False])
@@ -58,7 +58,7 @@ def test_a_client_that_has_not_reported_has_no_weight_in_a_server_step():
 def test_a_server_step_keeps_no_record_of_a_client_that_has_not_reported():
     """FedAMP's server keeps the last model of each client."""
     algorithm = jaxfl.algorithms.fedamp(shallow())
-    model = shallow().problem.init(jax.random.key(0))
+    model = shallow().problem.init(quick_key(0))
     models = jax.tree.map(lambda x: np.ones((4, *x.shape), np.float32), model)
     reported = [True, True, True, False]
     state, *_ = jaxfl.server_step(algorithm)(None, models, [1, 1, 2, 6], reported)
@@ -67,7 +67,7 @@ def test_a_server_step_keeps_no_record_of_a_client_that_has_not_reported():
 
 def test_a_server_step_does_not_take_one_model_of_a_client_that_sends_two():
     algorithm = jaxfl.algorithms.measured_graph(shallow())
-    model = shallow().problem.init(jax.random.key(0))
+    model = shallow().problem.init(quick_key(0))
     models = jax.tree.map(lambda x: np.ones((4, *x.shape), np.float32), model)
     with pytest.raises(InputError, match="give them in the form"):
         jaxfl.server_step(algorithm)(None, models, [1, 1, 2, 6])
@@ -86,9 +86,9 @@ def test_rounds_of_other_forms_than_composition_knows_are_refused():
 
     exchanges = (Exchange(exchange.client, server),) * 3
     many = jaxfl.compose(task, wire._replace(exchanges=exchanges))
-    state = many.init(jax.random.key(0), data().train)
+    state = many.init(quick_key(0), data().train)
     with pytest.raises(InputError, match="more than 2 messages"):
-        many.round(jax.random.key(0), state, Cohort(jnp.arange(C), data().train, data().val, 0))
+        many.round(quick_key(0), state, Cohort(jnp.arange(C), data().train, data().val, 0))
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_rounds_of_other_forms_than_composition_knows_are_refused():
 )
 def test_a_server_step_says_in_one_line_what_is_wrong_with_uploads(uploads, sizes, words):
     algorithm = jaxfl.algorithms.fedavg(shallow())
-    model = shallow().problem.init(jax.random.key(0))
+    model = shallow().problem.init(quick_key(0))
     models = jax.tree.map(lambda x: np.zeros((4, *x.shape), np.float32), model)
     given = {"models": models, "wrong": {"w": np.zeros((4, 3))}, "scalar": {"w": 3.0}}[uploads]
     with pytest.raises(InputError) as error:

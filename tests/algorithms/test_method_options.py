@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import linear, opposite_groups, run
+from toys import linear, opposite_groups, quick_key, run
 
 import jaxfl
 from jaxfl.algorithms import ALGORITHMS, gfedmtl, krum, multi_krum, pfedgat, trimmed_mean
@@ -64,7 +64,7 @@ def test_jaxfl_alone_checks_an_option():
 @pytest.mark.parametrize("method", [krum, multi_krum])
 def test_krum_refuses_more_malicious_clients_than_it_bears(method):
     data = opposite_groups()
-    key = jax.random.key(0)
+    key = quick_key(0)
     cohort = Cohort(jnp.arange(6), data.train, data.val)
 
     def one_round(byzantine):

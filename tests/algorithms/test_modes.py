@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import Marked, close, deployed, jit, made, marked, marked_groups, pick
+from toys import Marked, close, deployed, jit, made, marked, marked_groups, pick, quick_key
 
 import jaxfl
 from jaxfl.algorithms import (
@@ -24,7 +24,7 @@ from jaxfl.algorithms import (
     push_sum,
     scaffold,
 )
-from jaxfl.core import shapes, tree
+from jaxfl.core import tree
 from jaxfl.core.errors import InputError
 from jaxfl.core.facts import facts_of
 from jaxfl.core.types import Cohort, Fitted
@@ -35,7 +35,7 @@ from jaxfl.training.batch_statistics import of_statistics, statistics
 C = 6
 # Each client sends to the next, and client 0 to client 2 as well: shares are not doubly stochastic.
 DIRECTED = np.roll(np.eye(C), 1, axis=0) + np.outer(np.eye(C)[2], np.eye(C)[0])
-KEY = jax.random.key(0)
+KEY = quick_key(0)
 
 
 def everybody():
@@ -57,6 +57,7 @@ def test_statistics_are_averages_of_those_of_the_data_that_passed_through_a_mode
     algorithm = made(factory, marked)
     # An odd number: an extrapolation twice over would be within bounds again.
     state, info = rounds(algorithm, 3)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves((state, info)))
 
     def moments(models):
         leaves = [
@@ -77,7 +78,9 @@ def test_statistics_are_averages_of_those_of_the_data_that_passed_through_a_mode
             np.testing.assert_allclose(mean, np.eye(C), atol=1e-5)
             np.testing.assert_allclose(variance, 0, atol=1e-5)
     # What clients deploy has averages of these and of the initial ones.
-    for mean, variance in moments(deployed(algorithm, state, C, marked_groups())):
+    models = deployed(algorithm, state, C, marked_groups())
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(models))
+    for mean, variance in moments(models):
         assert mean.min() > -1e-5
         assert variance.min() > -1e-5
         rest = np.broadcast_to(1 - mean.sum(axis=1, keepdims=True), variance.shape)
@@ -85,6 +88,8 @@ def test_statistics_are_averages_of_those_of_the_data_that_passed_through_a_mode
             assert max(mean.max(), variance.max()) < 1 + 1e-5
         else:
             np.testing.assert_allclose(variance, rest, atol=1e-5)
+    if facts_of(factory).personal.startswith("the normalisation"):
+        assert np.ptp(mean, axis=0).max() > 0.1
 
 
 def trace(algorithm):
@@ -105,18 +110,6 @@ def test_statistics_that_clients_recompute_are_no_part_of_the_models(factory):
         return
     for keys, leaf in jax.tree_util.tree_leaves_with_path(trace(algorithm)):
         assert not of_statistics(tree.path(keys)) or leaf.size == 0
-
-
-@pytest.mark.long
-def test_no_method_gives_kernels_the_leaves_of_a_model_as_a_list(factory, monkeypatch):
-    """Outside compiled programs a list of equal shapes is taken for a list of models."""
-    monkeypatch.setattr(shapes, "Tracer", type(None))
-    for hyper in [{}, *variants(factory)]:
-        try:
-            algorithm = factory(marked(), **hyper)
-        except InputError:  # an option that needs another one
-            continue
-        trace(algorithm)
 
 
 @pytest.mark.slow
@@ -192,7 +185,7 @@ def test_losses_by_which_clients_choose_are_those_of_deployed_models(factory):
     expected = of_definition(model, batch.x, batch.y)
     for objective in objectives[:1] + objectives[-1:]:
         for seed in (0, 1):
-            value = objective(model, batch, None, jax.random.key(seed))[0]
+            value = objective(model, batch, None, quick_key(seed))[0]
             np.testing.assert_allclose(value, expected, rtol=1e-5)
 
 
@@ -255,10 +248,17 @@ def test_training_has_no_derivative_by_features_of_evaluation(factory):
         close(rounds(algorithm)[0], rounds(made(factory, marked))[0], 1e-5)
 
 
+seen = set()
+
+
 @pytest.mark.long
 def test_fine_tuning_trains_by_the_training_pass(factory):
     """Dropout is on, and the statistics move to those of the batch."""
     algorithm = made(factory, marked)
+    predictions = (algorithm.predict, algorithm.apply)
+    if predictions in seen:  # and so the loss, as most methods have it
+        return
+    seen.add(predictions)
     data = marked_groups()
     state = jit(algorithm.init)(KEY, data.train)
     model = jax.tree.map(jnp.asarray, pick(deployed(algorithm, state, C, data), 2))
@@ -266,10 +266,7 @@ def test_fine_tuning_trains_by_the_training_pass(factory):
     batch = jax.tree.map(lambda x: x[2][mask], data.train)
     loss = fine_tuning_loss(algorithm, marked().problem)
     values, grads = zip(
-        *(
-            jax.value_and_grad(loss, has_aux=True)(model, batch, None, jax.random.key(s))
-            for s in (0, 1)
-        ),
+        *(jax.value_and_grad(loss, has_aux=True)(model, batch, None, quick_key(s)) for s in (0, 1)),
         strict=True,
     )
     assert values[0][0] != values[1][0]

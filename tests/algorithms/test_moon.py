@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from toys import close, opposite_groups, run, shallow
+from toys import close, opposite_groups, quick_key, run, shallow
 
 from jaxfl.algorithms import fedavg, moon
 from jaxfl.algorithms.steps.personal import Personal
@@ -41,7 +41,7 @@ def test_a_step_lowers_the_contrast_with_the_global_model_and_the_last_local_mod
     data = opposite_groups(sizes=[10, 10, 5, 5, 10, 5])
     task = shallow(steps=1, optimizer=optax.sgd(0.1))
     first, _, _ = run(fedavg(task), data, 1)
-    keys = jax.random.split(jax.random.key(3), 6)
+    keys = jax.random.split(quick_key(3), 6)
     last = jax.vmap(task.problem.init)(keys)
     clients = Clients(Personal(last, jnp.ones(6, bool)))
     state, info, _ = run(

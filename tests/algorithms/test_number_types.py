@@ -4,12 +4,15 @@ import itertools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from flax import linen as nn
-from toys import SIZES, full, once, opposite_groups
+from toys import SIZES, once, opposite_groups, quick_key
 
 import jaxfl
 from jaxfl.core.errors import InputError
+from jaxfl.core.types import Cohort
+from jaxfl.simulation.rounds import cohort_round
 from jaxfl.testing.variants import variants
 
 C = 6
@@ -41,37 +44,40 @@ def types(tree):
     return [leaf.dtype for leaf in jax.tree.leaves(tree)]
 
 
-def check_types(factory, dtype, hyper):
-    """Two rounds, in a scan, keep all types; models that are deployed have that of the model."""
-    task = jaxfl.classification(
+def task_of(dtype):
+    return jaxfl.classification(
         Typed(dtype), jnp.zeros(8), steps=2, batch_size=8, optimizer=jaxfl.sgd(0.1)
     )
-    algorithm = factory(task, **hyper)
-    rounds = jaxfl.make_rounds(algorithm, full(C))
-    evaluate = jaxfl.make_evaluate(algorithm, task)
+
+
+def check_types(algorithm, dtype):
+    """A round keeps all types; models that are deployed have that of the model."""
 
     def run(key):
-        data = uneven()
-        before = algorithm.init(key, data.train)
-        after, (info, ids) = rounds(key, data, before, 0, 2)
-        cohort = jaxfl.types.Cohort(jnp.arange(C), data.train, data.val)
-        models = algorithm.models(after, cohort)
-        return before, after, models, info, evaluate(key, data, after, ids[-1])
+        before = algorithm.init(key, uneven().train)
+        cohort = Cohort(jnp.arange(C), uneven().train, uneven().val, 0)
+        after, info = cohort_round(algorithm, key, before, cohort)
+        return before, after, algorithm.models(after, cohort), info
 
-    before, after, models, info, scores = jax.eval_shape(run, jax.random.key(0))
+    before, after, models, info = jax.eval_shape(run, quick_key(0))
     assert types(after) == types(before)
     # What a method adds to the model may have the wider type of its predictions.
     wide = jnp.promote_types(dtype, jnp.float32)
     floats = {x for x in types(models) if jnp.issubdtype(x, jnp.floating)}
     assert jnp.dtype(dtype) in floats <= {jnp.dtype(dtype), wide}
-    assert all(jnp.issubdtype(x, jnp.floating) for x in types((info.loss, info.weights, scores)))
+    assert all(jnp.issubdtype(x, jnp.floating) for x in types((info.loss, info.weights)))
 
 
 @pytest.mark.long
-def test_a_round_in_float64_and_in_bfloat16_keeps_every_type(factory):
+def test_rounds_and_scores_in_float64_and_in_bfloat16_keep_every_type(factory):
     for dtype, x64 in TYPES:
         with jax.enable_x64(x64):
-            check_types(factory, dtype, {})
+            algorithm = factory(task_of(dtype))
+            check_types(algorithm, dtype)
+            evaluate = jaxfl.make_evaluate(algorithm, task_of(dtype))
+            state = jax.eval_shape(algorithm.init, quick_key(0), uneven().train)
+            scores = jax.eval_shape(evaluate, quick_key(0), uneven(), state, np.arange(C))
+            assert all(jnp.issubdtype(x, jnp.floating) for x in types(scores))
 
 
 @pytest.mark.slow(seconds=15)
@@ -80,7 +86,7 @@ def test_so_it_does_under_each_option(factory):
     for hyper, (dtype, x64) in zip(variants(factory), itertools.cycle(TYPES), strict=False):
         with jax.enable_x64(x64):
             try:
-                check_types(factory, dtype, hyper)
+                check_types(factory(task_of(dtype), **hyper), dtype)
             except InputError:  # an option that takes effect beside another one only
                 continue
             except Exception as error:

@@ -1,10 +1,9 @@
 """Per-FedAvg on quadratic clients with two examples: one for the inner step, one for the outer."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import deployed, federation, quadratic, run
+from toys import deployed, federation, quadratic, quick_key, run
 
 from jaxfl.algorithms import per_fedavg
 from jaxfl.core.types import Cohort
@@ -30,8 +29,8 @@ def test_a_step_takes_the_gradient_on_one_half_after_a_step_on_the_other_half(he
     algorithm = per_fedavg(
         quadratic(1, RATE)._replace(upload=Channel(spy)), alpha=ALPHA, hessian=hessian
     )
-    start = algorithm.init(jax.random.key(1), data.train)
-    algorithm.round(jax.random.key(0), start, Cohort(jnp.arange(clients), data.train, data.val))
+    start = algorithm.init(quick_key(1), data.train)
+    algorithm.round(quick_key(0), start, Cohort(jnp.arange(clients), data.train, data.val))
     model = np.asarray(start.server["w"], np.float64)
     exchanged = 0
     for i, x in enumerate(xs):

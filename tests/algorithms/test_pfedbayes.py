@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from scipy.integrate import quad
-from toys import deployed, federation, jit, quadratic, run
+from toys import deployed, federation, jit, quadratic, quick_key, run
 
 from jaxfl.algorithms import pfedbayes
 from jaxfl.core.streams import stream
@@ -34,8 +34,8 @@ def test_rounds_equal_numpy_from_the_same_draws():
     xs = [np.tile(row, (n, 1)).astype(np.float32) for row, n in zip(x, sizes, strict=True)]
     data = federation(xs, [np.zeros(n, np.int32) for n in sizes])
     algorithm = pfedbayes(quadratic(steps=steps), zeta=zeta, rho=0.5, rate=rate, beta=beta)
-    start = jit(algorithm.init)(jax.random.key(0), data.train)
-    key = jax.random.key(3)
+    start = jit(algorithm.init)(quick_key(0), data.train)
+    key = quick_key(3)
     state, info, _ = run(algorithm, data, 2, state=start, key=key)
 
     def sigmoid(r):
@@ -100,7 +100,7 @@ def test_the_shared_gaussian_moves_as_far_whatever_the_number_of_examples():
         xs = [np.tile(np.array([[4.0, 0, 0]], np.float32), (20 * repeats, 1))]
         data = federation(xs, [np.zeros(len(xs[0]), np.int32)])
         algorithm = pfedbayes(quadratic(steps=50), zeta=1.0, rho=-1.0, rate=0.01)
-        start = jit(algorithm.init)(jax.random.key(0), data.train)
+        start = jit(algorithm.init)(quick_key(0), data.train)
         state, _, _ = run(algorithm, data, 4, state=start)
         q = np.asarray(state.clients.memory.model.mean["w"][0])
         w = np.asarray(state.server.mean["w"])

@@ -1,12 +1,11 @@
 """pFedCCG: two rounds beside NumPy and SciPy."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 from scipy.stats import entropy
-from toys import federation, made, quadratic, run
+from toys import federation, made, quadratic, quick_key, run
 
 import jaxfl
 from jaxfl.algorithms import fedavg, local, pfedccg
@@ -54,7 +53,7 @@ def weights_of(round_number):
 
 def test_two_rounds_equal_the_program_applied_to_the_trained_models():
     algorithm = pfedccg(quadratic(), first=0.5, rise=2.0, middle=1.0, width=0.5)
-    start = algorithm.init(jax.random.key(0), DATA.train)
+    start = algorithm.init(quick_key(0), DATA.train)
     models = start.clients.memory
     state = start
     for number in range(2):
@@ -87,4 +86,4 @@ def test_without_strength_it_is_fedavg():
 def test_data_without_labels_are_refused():
     train = DATA.train._replace(y=jnp.zeros(DATA.train.y.shape))
     with pytest.raises(InputError, match="pFedCCG needs labels"):
-        pfedccg(quadratic()).init(jax.random.key(0), train)
+        pfedccg(quadratic()).init(quick_key(0), train)

@@ -6,7 +6,17 @@ import numpy as np
 import optax
 import pytest
 from scipy.special import logsumexp
-from toys import close, deployed, federation, linear, made, opposite_groups, quadratic, run
+from toys import (
+    close,
+    deployed,
+    federation,
+    linear,
+    made,
+    opposite_groups,
+    quadratic,
+    quick_key,
+    run,
+)
 
 import jaxfl
 from jaxfl.algorithms import local, pfedgat
@@ -103,8 +113,8 @@ def test_rounds_equal_numpy_written_from_the_paper(feature, normalised, slope):
     data = opposite_groups(clients=5, sizes=[40, 25, 30, 10, 4])
     options = {"feature": feature, "normalised": normalised, "slope": slope}
     algorithm = pfedgat(task, heads=HEADS, width=WIDTH, eta=ETA, **options)
-    key = jax.random.key(3)
-    start = stirred(algorithm.init(jax.random.key(9), data.train))
+    key = quick_key(3)
+    start = stirred(algorithm.init(quick_key(9), data.train))
     schedule = jaxfl.participation.schedule(cohorts)
     state, info, _ = run(algorithm, data, 3, key=key, state=start, participation=schedule)
 
@@ -165,8 +175,8 @@ def test_rounds_that_learn_from_updates_equal_numpy(feature):
     data = opposite_groups(clients=5, sizes=[40, 25, 30, 10, 20])
     algorithm = pfedgat(task, heads=HEADS, width=WIDTH, eta=ETA, feature=feature, wire="update")
     assert not algorithm.validates
-    key = jax.random.key(3)
-    state = stirred(algorithm.init(jax.random.key(9), data.train))
+    key = quick_key(3)
+    state = stirred(algorithm.init(quick_key(9), data.train))
     paper = Paper(state.server[0], normalised=False)
     start = Paper(state.server[0], normalised=False)
     models = np.asarray(tree.ravel(state.clients.memory), np.float64)
@@ -222,11 +232,11 @@ def test_rounds_that_learn_from_updates_equal_numpy(feature):
 def test_the_step_is_the_gradient_of_the_losses_through_the_mixture(attention):
     """The step on W and a equals `jax.grad` of the sum of the losses at the mixtures."""
     data = opposite_groups(sizes=[40, 25, 31, 40, 12, 9])
-    key = jax.random.key(1)
+    key = quick_key(1)
     clients = 6
     task = linear()
     algorithm = pfedgat(task, attention=attention, heads=HEADS, width=WIDTH, eta=1.0)
-    start = algorithm.init(jax.random.key(2), data.train)
+    start = algorithm.init(quick_key(2), data.train)
     if attention == "free":
         logits = jnp.asarray(np.random.default_rng(0).normal(size=(clients, clients)), jnp.float32)
         start = State(
@@ -277,9 +287,9 @@ def test_two_losses_a_client_give_the_gradient_on_average(attention, radius):
     exact, scalars = (
         pfedgat(task, **options, radius=radius, wire=wire) for wire in ("gradient", "scalars")
     )
-    start = stirred(exact.init(jax.random.key(0), data.train))
+    start = stirred(exact.init(quick_key(0), data.train))
     models = jax.tree.map(
-        lambda x: x + jax.random.normal(jax.random.key(1), x.shape), start.clients.memory
+        lambda x: x + jax.random.normal(quick_key(1), x.shape), start.clients.memory
     )
     start = State(start.clients._replace(memory=models), start.server)
     cohort = Cohort(jnp.arange(4), data.train, data.val)
@@ -295,9 +305,9 @@ def test_two_losses_a_client_give_the_gradient_on_average(attention, radius):
             "feedback"
         ]
 
-    expected, feedback = step(exact, jax.random.key(0))
+    expected, feedback = step(exact, quick_key(0))
     expected = np.asarray(expected, np.float64)
-    keys = jax.random.split(jax.random.key(5), 4000)
+    keys = jax.random.split(quick_key(5), 4000)
     draws, disturbed = jax.jit(jax.vmap(lambda k: step(scalars, k)))(keys)
     draws = np.asarray(draws, np.float64)
     error = draws.std(axis=0) / np.sqrt(len(draws))
@@ -324,9 +334,9 @@ def test_the_floats_that_are_sent_are_counted():
     }
     for wire, (up, down) in sent.items():
         algorithm = pfedgat(linear(), wire=wire, heads=1)
-        state = algorithm.init(jax.random.key(0), cohort.train)
+        state = algorithm.init(quick_key(0), cohort.train)
         info = jax.jit(lambda *given, of=algorithm: of.round(*given)[1][2:4])(
-            jax.random.key(0), state, cohort
+            quick_key(0), state, cohort
         )
         assert [x.tolist() for x in info] == [[up] * 4, [down] * 4]
 
@@ -340,7 +350,7 @@ def test_gradients_go_through_the_uplink_as_models_do():
         return jax.tree.map(lambda x: jnp.where(model, x, -x), after)
 
     data = opposite_groups()
-    start = stirred(pfedgat(linear(), heads=HEADS, width=WIDTH).init(jax.random.key(0), data.train))
+    start = stirred(pfedgat(linear(), heads=HEADS, width=WIDTH).init(quick_key(0), data.train))
     steps = []
     for task in (linear(), linear(uplink=contrary)):
         state, _, _ = run(pfedgat(task, heads=HEADS, width=WIDTH), data, 1, state=start)
@@ -354,9 +364,9 @@ def test_clients_that_join_late_need_no_new_attention():
     """Four of six clients, then all: new clients have the initial model, and W and a serve all."""
     data = opposite_groups()
     task = linear(steps=20)
-    key = jax.random.key(0)
+    key = quick_key(0)
     algorithm = pfedgat(task, attention="gatv2", feature="round", eta=0.1)
-    start = algorithm.init(jax.random.key(1), data.train)
+    start = algorithm.init(quick_key(1), data.train)
     early = jaxfl.participation.schedule([[0, 1, 2, 3]])
     state, info, _ = run(algorithm, data, 5, key=key, state=start, participation=early)
     assert info.weights.shape == (5, 4, 4)

@@ -18,6 +18,7 @@ from toys import (
     init_key,
     linear,
     opposite_groups,
+    quick_key,
     run,
     shallow,
 )
@@ -124,8 +125,8 @@ def test_rounds_equal_numpy_written_from_the_paper(form, alpha, meant, anchor):
     task = linear(steps=STEPS, batch_size=BATCH, optimizer=optax.sgd(RATE))
     data = opposite_groups(clients=5, sizes=[40, 25, 30, 10, 20])
     algorithm = pfedgraph(task, alpha=alpha, lam=0.5, anchor=anchor)
-    key = jax.random.key(3)
-    start = algorithm.init(jax.random.key(9), data.train)
+    key = quick_key(3)
+    start = algorithm.init(quick_key(9), data.train)
     schedule = jaxfl.participation.schedule(cohorts)
     state, info, _ = run(algorithm, data, 3, key=key, state=start, participation=schedule)
 
@@ -214,7 +215,7 @@ def test_layers_choose_what_is_compared():
 def test_raw_similarity_compares_the_models_themselves():
     data = opposite_groups()
     algorithm = pfedgraph(linear(), similarity="raw", snap=None, alpha=1.0, lam=0.0)
-    state = algorithm.init(jax.random.key(0), data.train)
+    state = algorithm.init(quick_key(0), data.train)
     assert state.server == ()
     _, info, _ = run(algorithm, data, 1, state=state)
     trained, _, _ = run(
@@ -279,7 +280,7 @@ def test_the_regulariser_aligns_a_client_with_its_aggregate():
 
         algorithm = pfedgraph(linear(steps=20, uplink=spy), lam=lam)
         cohort = jaxfl.types.Cohort(jnp.arange(4), data.train, data.val)
-        algorithm.round(jax.random.key(0), start, cohort)
+        algorithm.round(quick_key(0), start, cohort)
         return float(sent["cos"].mean())
 
     assert angle(20.0) > angle(0.0) > angle(-20.0)
@@ -410,7 +411,7 @@ def test_weights_are_those_of_the_program_of_the_clients_that_reported():
     data = opposite_groups(sizes=[40, 30, 20, 40, 10, 20])
 
     there = np.array([0, 2, 3, 5])
-    key = jax.random.key(0)
+    key = quick_key(0)
     algorithm = pfedgraph(linear(), alpha=0.08 * 6)  # the default for six clients
     first, _, _ = run(algorithm, data, 1, key=key)
     _, info, _ = run(pfedgraph(linear(uplink=lose_two)), data, 1, key=key, state=first, start=1)

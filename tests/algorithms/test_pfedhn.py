@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import deployed, jit, linear, opposite_groups, run
+from toys import deployed, jit, linear, opposite_groups, quick_key, run
 
 from jaxfl.algorithms import pfedhn
 from jaxfl.core import tree
@@ -33,7 +33,7 @@ def test_the_server_descends_along_the_vector_jacobian_product():
     algorithm = pfedhn(
         linear(uplink=known), embedding=3, width=4, hidden=2, rate=RATE, decay=DECAY, clip=1e6
     )
-    state = algorithm.init(jax.random.key(0), data.train)
+    state = algorithm.init(quick_key(0), data.train)
     record, server = state.clients.record, state.server
     leaves, structure = jax.tree.flatten((record.embedding, server.net))
     rng = np.random.default_rng(0)
@@ -82,7 +82,7 @@ def test_gradients_are_clipped_together():
     """With a small bound, the length of the whole step is the rate times the bound."""
     data = opposite_groups(clients=3)
     algorithm = pfedhn(linear(), rate=1.0, momentum=0.0, decay=0.0, clip=1e-3)
-    state = jit(algorithm.init)(jax.random.key(0), data.train)
+    state = jit(algorithm.init)(quick_key(0), data.train)
     after, _, _ = run(algorithm, data, 1, state=state)
     old, new = ((s.clients.record.embedding, s.server.net) for s in (state, after))
     step = jax.tree.map(jnp.subtract, new, old)

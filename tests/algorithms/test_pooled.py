@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import close, opposite_groups, pick, run, shallow
+from toys import close, opposite_groups, pick, quick_key, run, shallow
 
 import jaxfl
 from jaxfl.algorithms import pooled
@@ -47,7 +47,7 @@ def task(**amount):
     model = jaxfl.models.linear(1)
     plain = jaxfl.sgd(RATE, 0.0, 0.0)
     made = jaxfl.regression(model, np.zeros(2), optimizer=plain, batch_size=64, **amount)
-    zero = jax.tree.map(jnp.zeros_like, made.problem.init(jax.random.key(0)))
+    zero = jax.tree.map(jnp.zeros_like, made.problem.init(quick_key(0)))
     return made._replace(problem=made.problem._replace(init=lambda key: zero))
 
 
@@ -85,7 +85,7 @@ def test_only_the_examples_of_the_cohort_train():
     data, x, y, _ = numbers(np.random.default_rng(2))
     cohort = Cohort(jnp.array([0, 2]), pick(data.train, [0, 2]), pick(data.val, [0, 2]))
     algorithm = pooled(task(steps=3))
-    key = jax.random.key(0)
+    key = quick_key(0)
     state, _ = algorithm.round(key, algorithm.init(key, data.train), cohort)
     of_cohort = np.repeat([True, False, True], SIZES)
     expected = descent(x[of_cohort], y[of_cohort], None, 6)
@@ -107,11 +107,11 @@ def test_local_work_of_one_that_stands_for_several():
     """`times` is a factor of the steps and not of the epochs."""
     data = opposite_groups()
     one = Cohort(jnp.arange(6), data.train, data.val)
-    start = jax.tree.map(lambda x: jnp.stack([x] * 6), shallow().problem.init(jax.random.key(1)))
+    start = jax.tree.map(lambda x: jnp.stack([x] * 6), shallow().problem.init(quick_key(1)))
     loss = jaxfl.objectives.data_loss(shallow().problem)
 
     def fitted(**changes):
-        return shallow().trainer(loss, **changes)(jax.random.key(0), start, None, one)
+        return shallow().trainer(loss, **changes)(quick_key(0), start, None, one)
 
     close(fitted(steps=2, times=3), fitted(steps=6))
     close(fitted(steps=None, epochs=2, times=3), fitted(steps=None, epochs=2))

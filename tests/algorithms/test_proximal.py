@@ -1,9 +1,8 @@
 """FedProx, FedProx-FT and Ditto on quadratic clients, where gradient descent has a closed form."""
 
-import jax
 import numpy as np
 import pytest
-from toys import deployed, federation, quadratic, run
+from toys import deployed, federation, quadratic, quick_key, run
 
 from jaxfl.algorithms import ditto, fedprox, fedprox_ft
 
@@ -28,7 +27,7 @@ def descend(start, best, centre, mu):
 
 
 def begin(algorithm, data):
-    state = algorithm.init(jax.random.key(1), data.train)
+    state = algorithm.init(quick_key(1), data.train)
     return state, np.asarray(state.server["w"], np.float64)
 
 

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import federation, quadratic, run
+from toys import federation, quadratic, quick_key, run
 
 from jaxfl.algorithms import apfl, fedala
 from jaxfl.core.types import Cohort
@@ -18,7 +18,7 @@ LOST = Cohort(jnp.arange(3), DATA.train, DATA.val, lost=jnp.array([False, True, 
 def third_round(algorithm):
     """Two rounds of all clients, and one in which the upload of client 1 is lost."""
     state, _, _ = run(algorithm, DATA, 2)
-    return jax.jit(algorithm.round)(jax.random.key(3), state, LOST)
+    return jax.jit(algorithm.round)(quick_key(3), state, LOST)
 
 
 def test_a_metric_is_the_mean_over_the_clients_that_reported():

@@ -16,6 +16,7 @@ from toys import (
     made,
     make_evaluate,
     opposite_groups,
+    quick_key,
     run,
 )
 
@@ -33,7 +34,7 @@ def accuracy(algorithm, state, data=GROUPS):
     task = linear()
     evaluate = make_evaluate(algorithm, task, after="none")
     clients = data.train.mask.shape[0]
-    found = evaluate(jax.random.key(0), data, state, jnp.arange(clients))
+    found = evaluate(quick_key(0), data, state, jnp.arange(clients))
     return np.asarray(found.deployed.test)
 
 
@@ -126,7 +127,7 @@ def test_scores_are_those_of_the_held_out_examples(validates):
     task = linear()
     data = GROUPS._replace(val=GROUPS.val._replace(mask=GROUPS.val.mask & validates))
     cohort = Cohort(jnp.arange(6), data.train, data.val)
-    keys = jax.random.split(jax.random.key(0), 18).reshape(3, 6)
+    keys = jax.random.split(quick_key(0), 18).reshape(3, 6)
     models = [jax.vmap(task.problem.init)(row) for row in keys]
     means, squares, counts = relative_scores(task)(models, cohort)
     part = data.val if validates else hold_out(cohort)[1]

@@ -1,10 +1,9 @@
 """SCAFFOLD on least squares with different curvatures, where FedAvg misses the common optimum."""
 
-import jax
 import numpy as np
 import optax
 import pytest
-from toys import deployed, federation, run
+from toys import deployed, federation, quick_key, run
 
 import jaxfl
 from jaxfl.algorithms import fedavg, scaffold
@@ -41,7 +40,7 @@ def test_rounds_of_some_clients_equal_numpy_written_from_the_paper(option):
     """Plain SGD with rate eta and K steps, so that K eta is what option II divides by."""
     cohorts = np.array([[0, 1], [1, 2], [0, 2]])
     algorithm = scaffold(TASK, option=option, server_rate=0.8)
-    start = algorithm.init(jax.random.key(0), DATA.train)
+    start = algorithm.init(quick_key(0), DATA.train)
     state, info, _ = run(
         algorithm,
         DATA,

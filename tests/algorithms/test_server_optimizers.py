@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import deployed, full, linear, make_rounds, opposite_groups
+from toys import deployed, full, linear, make_rounds, opposite_groups, quick_key
 
 from jaxfl.algorithms import fedadam, fedavgm, fedyogi
 from jaxfl.core import tree
@@ -59,8 +59,8 @@ def test_the_server_moves_by_its_rule(method, hyper, rule):
     sizes = np.array([40, 20, 10])
     data = opposite_groups(clients=3, sizes=sizes.tolist())
     algorithm = method(linear(uplink=known), **hyper)
-    start = algorithm.init(jax.random.key(0), data.train)
-    state, (info, _) = make_rounds(algorithm, full(3))(jax.random.key(1), data, start, 0, ROUNDS)
+    start = algorithm.init(quick_key(0), data.train)
+    state, (info, _) = make_rounds(algorithm, full(3))(quick_key(1), data, start, 0, ROUNDS)
     np.testing.assert_allclose(info.weights, np.broadcast_to(sizes / 70, (ROUNDS, 3, 3)), rtol=1e-6)
 
     model = np.asarray(tree.ravel(deployed(algorithm, start, 1))[0], np.float64)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import deployed, federation, jit, make_rounds, quadratic, run
+from toys import deployed, federation, jit, make_rounds, quadratic, quick_key, run
 
 import jaxfl
 from jaxfl.algorithms import sfl
@@ -26,9 +26,9 @@ def test_rounds_equal_the_closed_form(learned):
     )
     given = {} if learned == "only" else {"graph": jnp.asarray(GRAPH), "learned": learned}
     algorithm = sfl(quadratic(steps=150), lam=lam, hops=2, temperature=0.5, **given)
-    start = jit(algorithm.init)(jax.random.key(1), data.train)
+    start = jit(algorithm.init)(quick_key(1), data.train)
     cohort = jaxfl.participation.schedule(ids[None])
-    state, (info, _) = make_rounds(algorithm, cohort)(jax.random.key(0), data, start, 0, 3)
+    state, (info, _) = make_rounds(algorithm, cohort)(quick_key(0), data, start, 0, 3)
 
     initial = np.asarray(start.server["w"], np.float64)
     u = np.tile(initial, (3, 1))
@@ -70,7 +70,7 @@ def test_a_client_that_refuses_its_mixture_is_attracted_to_its_own_model():
     edges = np.maximum(GRAPH, np.eye(4))
     rows = edges / edges.sum(axis=1, keepdims=True)
     initial = np.asarray(
-        jit(algorithm.init)(jax.random.fold_in(jax.random.key(0), 10**6), data.train).server["w"]
+        jit(algorithm.init)(jax.random.fold_in(quick_key(0), 10**6), data.train).server["w"]
     )
     g = initial
     centre = np.tile(initial, (4, 1))

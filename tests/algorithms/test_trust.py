@@ -1,9 +1,8 @@
 """Trust: its rounds beside NumPy, by each of the three comparisons, and the groups it finds."""
 
-import jax
 import numpy as np
 import pytest
-from toys import linear, made, opposite_groups, run, shallow
+from toys import linear, made, opposite_groups, quick_key, run, shallow
 
 from jaxfl.algorithms import local, trust
 from jaxfl.core.errors import InputError
@@ -87,7 +86,7 @@ def matrix_of(by, trained, temperature):
 def test_rounds_equal_numpy(by, default, temperature):
     options = {} if temperature is None else {"temperature": temperature}
     algorithm = trust(linear(), by=by, **options)
-    state = algorithm.init(jax.random.key(0), DATA.train)
+    state = algorithm.init(quick_key(0), DATA.train)
     for number in range(2):
         trained = trained_from(state.clients.memory, number, linear)
         state, info, _ = run(algorithm, DATA, 1, state=state, start=number)
@@ -105,7 +104,7 @@ def test_rounds_equal_numpy(by, default, temperature):
 @pytest.mark.parametrize("similarity", ["raw", "delta"])
 def test_each_layer_has_the_cosines_and_weights_of_its_own(similarity):
     algorithm = trust(shallow(), similarity=similarity, parts=True, temperature=0.2)
-    start = algorithm.init(jax.random.key(0), DATA.train)
+    start = algorithm.init(quick_key(0), DATA.train)
     trained = trained_from(start.clients.memory, 0, shallow)
     state, info, _ = run(algorithm, DATA, 1, state=start)
     assert sorted(info.weights) == ["Dense_0", "Dense_1"]

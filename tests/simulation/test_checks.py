@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import linen as nn
-from toys import full, jit, made, make_rounds, opposite_groups, shallow
+from toys import full, jit, made, make_rounds, opposite_groups, quick_key, shallow
 
 import jaxfl
 from jaxfl.cli import main
@@ -16,7 +16,7 @@ from jaxfl.models.mlp import mlp
 from jaxfl.simulation.checks import check_validation
 
 FEDAVG = jaxfl.algorithms.fedavg
-KEY = jax.random.key(0)
+KEY = quick_key(0)
 
 
 def start(algorithm, data):

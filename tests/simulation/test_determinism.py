@@ -16,7 +16,7 @@ import children
 import jax
 import numpy as np
 import pytest
-from toys import equal, full, jit, made, make_rounds, opposite_groups, run
+from toys import equal, full, jit, made, make_rounds, opposite_groups, quick_key, run
 
 import jaxfl
 from jaxfl.experiment import Config, gather, resolve
@@ -120,7 +120,7 @@ def test_rounds_one_by_one_are_rounds_in_one_scan_bit_for_bit():
     """Therefore the number of evaluations of a run changes no bit of its rounds."""
     algorithm = made(jaxfl.algorithms.pfedgraph)
     data = opposite_groups()
-    key = jax.random.key(0)
+    key = quick_key(0)
     start = jit(algorithm.init)(jax.random.fold_in(key, 10**6), data.train)
     whole, (info, _) = make_rounds(algorithm, full(6), exact=True)(key, data, start, 0, 3)
     state, one_by_one, _ = run(algorithm, data, 3, exact=True)
@@ -149,7 +149,7 @@ def test_who_holds_what_depends_on_the_seed_alone(partition):
 
 @pytest.mark.slow
 def test_the_cohorts_depend_on_the_seed_and_the_round_alone():
-    key = jax.random.key(3)
+    key = quick_key(3)
     data = opposite_groups()
     half = jaxfl.participation.uniform(6, 0.5)
     drawn = []

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toys import linear, made, opposite_groups, run
+from toys import linear, made, opposite_groups, quick_key, run
 
 import jaxfl
 from jaxfl.algorithms import fedavg, fedavg_ft, local
@@ -84,9 +84,7 @@ def test_the_label_reweighted_protocol_equals_its_formula():
     )
     algorithm = local(task)
     state, _, _ = run(algorithm, data, 1)
-    scores = make_evaluate(algorithm, task)(
-        jax.random.key(0), data, state, jnp.arange(10)
-    ).deployed.test
+    scores = make_evaluate(algorithm, task)(quick_key(0), data, state, jnp.arange(10)).deployed.test
     for client, rows in enumerate(parts):
         q = np.bincount(source.y_train[rows], minlength=10) / len(rows)
         params = jax.tree.map(lambda x, client=client: x[client], state.clients.memory)
@@ -109,8 +107,8 @@ def test_fine_tuning_starts_from_the_deployed_model_and_leaves_the_state_alone()
     state, _, _ = run(algorithm, data, 2)
     evaluate = make_evaluate(algorithm, task)
     some = jnp.array([4, 1])
-    all_scores = evaluate(jax.random.key(0), data, state, jnp.arange(6))
-    scores = evaluate(jax.random.key(0), data, state, some)
+    all_scores = evaluate(quick_key(0), data, state, jnp.arange(6))
+    scores = evaluate(quick_key(0), data, state, some)
     np.testing.assert_allclose(scores.fine_tuned.test, all_scores.fine_tuned.test[some], rtol=1e-6)
     assert scores.deployed.test.mean() < 0.65 < 0.9 < scores.fine_tuned.test.mean()
     assert not np.allclose(scores.deployed.val, scores.fine_tuned.val)
@@ -121,7 +119,7 @@ def test_trained_models_are_those_of_the_round_before_the_server_answers():
     """FedAvg's trained models are what FedAvg with fine-tuning deploys after the same round."""
     data = opposite_groups()
     task = linear(steps=3)
-    key = jax.random.key(3)
+    key = quick_key(3)
     ids = jnp.arange(6)
     found = {}
     for factory in (fedavg, fedavg_ft):
@@ -186,9 +184,9 @@ def test_evaluation_is_traced_once():
     )
     evaluate = make_evaluate(algorithm, counted)
     state, _, _ = run(algorithm, data, 2)
-    evaluate(jax.random.key(0), data, state, jnp.arange(6))
+    evaluate(quick_key(0), data, state, jnp.arange(6))
     count = len(traces)
-    evaluate(jax.random.key(1), data, state, jnp.arange(6))
+    evaluate(quick_key(1), data, state, jnp.arange(6))
     assert len(traces) == count
 
 
@@ -199,9 +197,9 @@ def test_scoring_is_one_program_for_methods_that_predict_with_the_model_alone():
     texts = []
     for factory in (fedavg, local):
         task = linear()
-        models = jax.vmap(task.problem.init)(jax.random.split(jax.random.key(0), 6))
+        models = jax.vmap(task.problem.init)(jax.random.split(quick_key(0), 6))
         evaluate = jax.jit(make_evaluate_models(factory(task), task))
-        texts.append(evaluate.lower(jax.random.key(0), data, models, ids).as_text())
+        texts.append(evaluate.lower(quick_key(0), data, models, ids).as_text())
     assert texts[0] == texts[1]
 
 
@@ -220,8 +218,7 @@ def test_an_algorithms_own_apply_is_used_for_scores_and_for_fine_tuning():
     )
     state, _, _ = run(plain, data, 2)
     usual, turned = (
-        make_evaluate(a, task)(jax.random.key(0), data, state, jnp.arange(6))
-        for a in (plain, signed)
+        make_evaluate(a, task)(quick_key(0), data, state, jnp.arange(6)) for a in (plain, signed)
     )
     expected = np.where(np.arange(6) % 2 == 0, usual.deployed.test, 1 - usual.deployed.test)
     np.testing.assert_allclose(turned.deployed.test, expected, atol=1e-6)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
-from toys import equal, once, opposite_groups
+from toys import equal, once, opposite_groups, quick_key
 
 from jaxfl.cli import main
 from jaxfl.core.errors import InputError
@@ -39,7 +39,7 @@ def test_each_device_computes_some_of_the_clients(clients, chunk):
         return {"sum": (x * common).sum() + jax.random.normal(key), "double": 2 * x}
 
     arguments = (
-        jax.random.split(jax.random.key(0), clients),
+        jax.random.split(quick_key(0), clients),
         jnp.arange(3.0 * clients).reshape(clients, 3),
     )
     alone = jax.jit(over_clients(one, chunk))(*arguments)

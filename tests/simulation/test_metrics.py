@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, log_loss, roc_auc_score
-from toys import linear, opposite_groups
+from toys import linear, opposite_groups, quick_key
 
 import jaxfl
 from jaxfl.core.errors import InputError
@@ -22,7 +22,7 @@ def toy():
     """Four clients with padding that is not a number, their models, and their data in NumPy."""
     federation = opposite_groups(clients=4, sizes=SIZES, pad=2, rubbish=np.nan)
     task = linear()
-    models = jax.vmap(task.problem.init)(jax.random.split(jax.random.key(3), 4))
+    models = jax.vmap(task.problem.init)(jax.random.split(quick_key(3), 4))
     logits = []
     labels = []
     for client, size in enumerate(SIZES):
@@ -53,7 +53,7 @@ def test_clients_are_scored_on_what_counts_and_together():
         pooled=np.array([True, False, True, True]),
     )
     ids = jnp.array([3, 0, 2, 1])
-    scores = jax.jit(evaluate)(jax.random.key(0), federation, models_of(models, ids), ids).deployed
+    scores = jax.jit(evaluate)(quick_key(0), federation, models_of(models, ids), ids).deployed
     each = [area(logits[i], labels[i]) for i in ids]
     np.testing.assert_allclose(scores.test, each, rtol=1e-5)
     assert np.isnan(scores.test[2])

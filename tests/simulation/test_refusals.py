@@ -5,12 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from toys import full, jit, linear, made, opposite_groups
+from toys import full, jit, linear, made, opposite_groups, quick_key
 
 import jaxfl
 from jaxfl.core.errors import InputError
 
-KEY = jax.random.key(0)
+KEY = quick_key(0)
 MODEL = jaxfl.models.mlp(2, hidden=())
 X = np.zeros(8, np.float32)
 

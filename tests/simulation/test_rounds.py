@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 import pytest
-from toys import equal, full, jit, linear, made, make_rounds, opposite_groups, run
+from toys import equal, full, jit, linear, made, make_rounds, opposite_groups, quick_key, run
 
 import jaxfl
 from jaxfl.core.types import Cohort
@@ -13,7 +13,7 @@ from jaxfl.core.types import Cohort
 def test_four_rounds_in_one_scan_are_two_and_two_bit_for_bit():
     algorithm = made(jaxfl.algorithms.pfedgraph)
     data = opposite_groups()
-    key = jax.random.key(0)
+    key = quick_key(0)
     advance = make_rounds(algorithm, full(6), exact=True)
     start = jit(algorithm.init)(key, data.train)
     whole, (info, _) = advance(key, data, start, 0, 4)
@@ -48,7 +48,7 @@ def test_a_gradient_through_rounds_is_that_of_finite_differences():
         task = linear(steps=3)
         network = jaxfl.models.mlp(2, hidden=())
         task = task._replace(problem=task.problem._replace(apply=network.apply, predict=None))
-        key = jax.random.key(0)
+        key = quick_key(0)
         start = wide(jaxfl.algorithms.pfedgraph(task).init(key, data.train))
         everybody = Cohort(jnp.arange(6), data.train, data.val)
 
@@ -76,7 +76,7 @@ def test_a_gradient_through_rounds_is_that_of_finite_differences():
 
 def test_a_donated_state_is_gone_and_the_rounds_are_the_same():
     algorithm = made(jaxfl.algorithms.local)
-    data, key = opposite_groups(), jax.random.key(0)
+    data, key = opposite_groups(), quick_key(0)
     results = []
     for donate in (False, True):
         start = jax.tree.map(jnp.copy, jit(algorithm.init)(key, data.train))

@@ -20,6 +20,7 @@ from toys import (
     opposite_groups,
     pick,
     quadratic,
+    quick_key,
     run,
     run_key,
     shallow,
@@ -50,7 +51,7 @@ from jaxfl.training.trainer import steps_of_work, trainer
 from jaxfl.uplink import clip_to_median
 
 C = 6
-KEY = jax.random.key(3)
+KEY = quick_key(3)
 
 
 def mean_squares(params, batch, anchor, key):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flax import linen as nn
 from flax import nnx
-from toys import opposite_groups, run
+from toys import opposite_groups, quick_key, run
 
 import jaxfl
 from jaxfl.core import tree
@@ -45,7 +45,7 @@ def task_of(model, **options):
 
 
 def weights_of(module=None):
-    return (module or Net()).init(jax.random.key(7), jnp.zeros((1, 8)))
+    return (module or Net()).init(quick_key(7), jnp.zeros((1, 8)))
 
 
 def paths_of(params):
@@ -61,7 +61,7 @@ def pure(dtype=jnp.float32):
 
 def test_a_pure_model_predicts_by_its_own_functions():
     problem = task_of(pure()).problem
-    params = problem.init(jax.random.key(0))
+    params = problem.init(quick_key(0))
     expected = np.asarray(X) @ np.asarray(params["w"]) + np.asarray(params["b"])
     np.testing.assert_allclose(problem.apply(params, X), expected, rtol=1e-5)
     assert problem.head == "b"
@@ -108,14 +108,14 @@ def test_what_is_no_pure_model_is_refused_in_one_line(init, words):
 
 def test_an_nnx_module_is_its_functions():
     model = from_nnx(NnxNet, head="out")
-    params = model.init(jax.random.key(3))
-    module = NnxNet(nnx.Rngs(jax.random.key(3)))
+    params = model.init(quick_key(3))
+    module = NnxNet(nnx.Rngs(quick_key(3)))
     module.eval()
     np.testing.assert_allclose(model.apply(params, X), module(X), rtol=1e-6)
     assert set(paths_of(params)) == {
         f"{a}/{b}" for a in ("hidden", "out") for b in ("bias", "kernel")
     }
-    one, same, other = (model.train(params, X, jax.random.key(k)) for k in (0, 0, 1))
+    one, same, other = (model.train(params, X, quick_key(k)) for k in (0, 0, 1))
     np.testing.assert_array_equal(one, same)
     assert not np.allclose(one, other)
     assert not np.allclose(one, model.apply(params, X))
@@ -142,7 +142,7 @@ def test_an_nnx_module_with_batch_statistics_is_refused():
 def test_frozen_weights_are_no_part_of_what_clients_hold_and_never_change():
     weights = weights_of()
     problem = task_of(jaxfl.freeze(Net(), weights, "Dense_1")).problem
-    params = problem.init(jax.random.key(0))
+    params = problem.init(quick_key(0))
     assert set(paths_of(params)) == {"params/Dense_1/bias", "params/Dense_1/kernel"}
     np.testing.assert_allclose(problem.apply(params, X), Net().apply(weights, X), rtol=1e-5)
     task = task_of(jaxfl.freeze(Net(), weights, "Dense_1"))
@@ -163,7 +163,7 @@ def test_the_gradient_of_the_trained_part_is_that_of_the_whole_model():
     def loss(problem, params):
         return problem.error(problem.apply(params, X), y).mean()
 
-    part = jax.grad(lambda p: loss(frozen, p))(frozen.init(jax.random.key(0)))
+    part = jax.grad(lambda p: loss(frozen, p))(frozen.init(quick_key(0)))
     whole = jax.grad(lambda p: loss(task_of(Net()).problem, p))(weights)
     for path, leaf in paths_of(part).items():
         np.testing.assert_allclose(leaf, paths_of(whole)[path], rtol=1e-5, atol=1e-7)
@@ -174,7 +174,7 @@ def test_a_weight_that_is_left_out_is_drawn_anew_in_each_run():
     start = dict(weights)
     del start["params/Dense_1/kernel"]
     problem = task_of(jaxfl.freeze(Net(), start, "Dense_1")).problem
-    one, other = (paths_of(problem.init(jax.random.key(k))) for k in (0, 1))
+    one, other = (paths_of(problem.init(quick_key(k))) for k in (0, 1))
     assert not np.allclose(one["params/Dense_1/kernel"], other["params/Dense_1/kernel"])
     np.testing.assert_array_equal(one["params/Dense_1/bias"], weights["params/Dense_1/bias"])
 
@@ -197,7 +197,7 @@ def test_weights_that_do_not_fit_are_refused_in_one_line(change, trained, words)
 
 def test_frozen_weights_may_take_half_the_memory():
     task = task_of(jaxfl.freeze(Net(), weights_of(), "Dense_1", dtype="bfloat16"))
-    params = task.problem.init(jax.random.key(0))
+    params = task.problem.init(quick_key(0))
     rounded = jax.tree.map(lambda x: x.astype(jnp.bfloat16).astype(jnp.float32), weights_of())
     np.testing.assert_allclose(
         task.problem.apply(params, X), Net().apply(rounded, X), rtol=2e-2, atol=2e-2
@@ -210,7 +210,7 @@ def test_an_adapter_adds_the_product_of_its_two_factors():
     weights = weights_of()
     model = jaxfl.lora(Net(), 2, scale=3.0)
     problem = task_of(jaxfl.freeze(model, weights, "lora")).problem
-    params = problem.init(jax.random.key(0))
+    params = problem.init(quick_key(0))
     assert set(paths_of(params)) == {
         f"lora/Dense_{layer}/{factor}" for layer in (0, 1) for factor in "ab"
     }
@@ -238,7 +238,7 @@ def test_derivatives_by_an_adapter_are_those_by_its_product():
     def drawn(x):
         return jnp.asarray(rng.normal(size=x.shape), x.dtype)
 
-    shapes = jax.eval_shape(problem.init, jax.random.key(0))
+    shapes = jax.eval_shape(problem.init, quick_key(0))
     params, direction = (jax.tree.map(drawn, shapes) for _ in range(2))
 
     def loss(params):
@@ -266,7 +266,7 @@ def test_a_bottleneck_adds_what_its_activation_makes_of_the_input():
     weights = weights_of()
     model = jaxfl.lora(Net(), 2, "Dense_1", scale=3.0, activation=jax.nn.relu)
     problem = task_of(jaxfl.freeze(model, weights, "lora")).problem
-    params = problem.init(jax.random.key(0))
+    params = problem.init(quick_key(0))
     assert set(paths_of(params)) == {"lora/Dense_1/down", "lora/Dense_1/up"}
     plain, inside = Net().apply(weights, X, mutable="intermediates", capture_intermediates=True)
     np.testing.assert_allclose(problem.apply(params, X), plain, rtol=1e-5)
@@ -286,7 +286,7 @@ def test_attention_takes_adapters():
 
     x = np.zeros((4, 8), np.float32)
     task = jaxfl.classification(jaxfl.lora(Attends(), 2, "query|value"), x)
-    shapes = jax.tree.map(jnp.shape, task.problem.init(jax.random.key(0))["lora"])
+    shapes = jax.tree.map(jnp.shape, task.problem.init(quick_key(0))["lora"])
     (of_attention,) = shapes.values()
     adapter = {"a": (8, 2), "b": (2, 8)}
     assert of_attention == {"query": adapter, "value": adapter}
@@ -317,16 +317,16 @@ def test_adapters_that_do_not_fit_are_refused_in_one_line(rank, where, words):
 @pytest.mark.slow
 def test_dropout_is_on_in_training_below_adapters_and_frozen_weights():
     problem = task_of(jaxfl.freeze(jaxfl.lora(Net(), 2), weights_of(), "lora")).problem
-    params = problem.init(jax.random.key(0))
+    params = problem.init(quick_key(0))
     mask = jnp.ones(5, bool)
-    one, other = (problem.predict(params, X, mask, jax.random.key(k))[0] for k in (0, 1))
+    one, other = (problem.predict(params, X, mask, quick_key(k))[0] for k in (0, 1))
     assert not np.allclose(one, other)
 
 
 def test_products_with_frozen_weights_are_one_for_all_clients():
     """No product with a kernel has the client axis as an axis of a batch."""
     problem = task_of(jaxfl.freeze(jaxfl.lora(Net(), 2), weights_of(), "lora")).problem
-    params = tree.broadcast(problem.init(jax.random.key(0)), 7)
+    params = tree.broadcast(problem.init(quick_key(0)), 7)
     program = jax.make_jaxpr(jax.vmap(problem.apply))(params, jnp.zeros((7, 5, 8)))
     batches = {
         eqn.invars[1].aval.shape: eqn.params["dimension_numbers"][1]
@@ -344,10 +344,10 @@ def test_a_step_of_a_transformer_has_no_product_with_frozen_weights_for_each_cli
     net = ViT(3, width=10, depth=2, heads=2)
     images = jnp.zeros((7, 5, 8, 8, 1))
     model = jaxfl.freeze(
-        jaxfl.lora(net, 2, "block"), net.init(jax.random.key(0), images[0]), "^lora/|head"
+        jaxfl.lora(net, 2, "block"), net.init(quick_key(0), images[0]), "^lora/|head"
     )
     problem = jaxfl.classification(model, images[0, 0], steps=1).problem
-    params = tree.broadcast(problem.init(jax.random.key(0)), 7)
+    params = tree.broadcast(problem.init(quick_key(0)), 7)
 
     def loss(params, x):
         return problem.error(problem.apply(params, x), jnp.zeros(len(x), int)).sum()

@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 from flax import linen as nn
-from toys import Normed, close, differ, equal, normed, opposite_groups, run
+from toys import Normed, close, differ, equal, normed, opposite_groups, quick_key, run
 
 import jaxfl
 from jaxfl.algorithms import fedavg, fedbn, fedrod, local
@@ -15,7 +15,7 @@ from jaxfl.core.errors import InputError
 from jaxfl.core.types import Cohort, Dataset
 from jaxfl.training.objectives import data_loss
 
-KEY = jax.random.key(0)
+KEY = quick_key(0)
 SIZES = [40, 10, 20, 31]
 
 
@@ -102,7 +102,7 @@ def test_dropout_acts_in_training_alone():
     model = task.problem.init(KEY)
     batch = jax.tree.map(lambda leaf: leaf[0], data.train)
     loss = data_loss(task.problem)
-    values = [float(loss(model, batch, None, jax.random.key(s))[0]) for s in (1, 2)]
+    values = [float(loss(model, batch, None, quick_key(s))[0]) for s in (1, 2)]
     assert values[0] != values[1]
     assert not differ(*(task.problem.apply(model, batch.x) for _ in range(2)))
 

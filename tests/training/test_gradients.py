@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from toys import close, equal, linear, stack
+from toys import close, equal, linear, quick_key, stack
 
 from jaxfl.algorithms import pfedme
 from jaxfl.core.errors import InputError
@@ -59,7 +59,7 @@ def looped(x, y, key, clip, rate, **amount):
 @pytest.mark.parametrize("amount", [{"steps": 7}, {"epochs": 2}], ids=["steps", "epochs"])
 def test_clipping_equals_a_loop_over_examples_and_padding_adds_nothing(amount):
     """The last batch of an epoch is short, and padded rows hold NaN."""
-    key = jax.random.key(1)
+    key = quick_key(1)
     fit = jax.jit(trainer(objective, optax.sgd(0.1), batch_size=B, example_clip=1.5, **amount))
     fitted, loss, taken = fit(key, START, None, cohort())
     for i, number in enumerate((5, 2)):
@@ -74,10 +74,10 @@ def test_clipping_equals_a_loop_over_examples_and_padding_adds_nothing(amount):
 
 def test_a_wide_clip_is_plain_training():
     options = {"batch_size": B, "steps": 3}
-    plain = trainer(objective, optax.sgd(0.01), **options)(jax.random.key(0), START, None, cohort())
+    plain = trainer(objective, optax.sgd(0.01), **options)(quick_key(0), START, None, cohort())
     close(
         trainer(objective, optax.sgd(0.01), example_clip=1e6, **options)(
-            jax.random.key(0), START, None, cohort()
+            quick_key(0), START, None, cohort()
         ),
         plain,
     )
@@ -92,13 +92,13 @@ def test_the_noise_of_a_batch_is_divided_by_its_real_examples():
     wide = {"w": jnp.zeros(4000), "b": jnp.zeros(1000)}
     batch = Dataset(jnp.zeros((8, 3)), jnp.zeros(8), jnp.arange(8) < 5)
     draw = private(flat, 2.0, 1.5)
-    found, aux = draw(wide, batch, None, jax.random.key(0))
+    found, aux = draw(wide, batch, None, quick_key(0))
     noise = np.concatenate([found["w"], found["b"]])
     assert noise.mean() == pytest.approx(0, abs=5 * 0.6 / np.sqrt(5000))
     assert noise.std() == pytest.approx(2.0 * 1.5 / 5, rel=5 / np.sqrt(2 * 5000))
     assert aux == 0
-    equal(found, draw(wide, batch, None, jax.random.key(0))[0])
-    other = draw(wide, batch, None, jax.random.key(1))[0]
+    equal(found, draw(wide, batch, None, quick_key(0))[0])
+    other = draw(wide, batch, None, quick_key(1))[0]
     assert abs(np.corrcoef(found["w"], other["w"])[0, 1]) < 5 / np.sqrt(4000)
 
 
@@ -108,9 +108,9 @@ def test_each_client_and_each_step_has_different_noise():
     options = {"batch_size": 9, "example_clip": 1.0, "example_noise": 1.0}
     one, two = (
         np.asarray(
-            trainer(flat, optax.sgd(1.0), steps=s, **options)(
-                jax.random.key(0), start, None, cohort()
-            )[0]["w"]
+            trainer(flat, optax.sgd(1.0), steps=s, **options)(quick_key(0), start, None, cohort())[
+                0
+            ]["w"]
         )
         for s in (1, 2)
     )
@@ -126,8 +126,8 @@ def test_each_example_has_different_random_numbers_in_the_objective():
 
     batch = Dataset(jnp.zeros((2, 3)), jnp.zeros(2), jnp.ones(2, bool))
     params = {"w": jnp.zeros(3)}
-    keys = jax.random.split(jax.random.split(jax.random.key(7))[1], 2)
-    found, _ = private(noisy, 1e6, 0.0)(params, batch, None, jax.random.key(7))
+    keys = jax.random.split(jax.random.split(quick_key(7))[1], 2)
+    found, _ = private(noisy, 1e6, 0.0)(params, batch, None, quick_key(7))
     drawn = jax.vmap(lambda key: jax.random.normal(key, (3,)))(keys)
     np.testing.assert_allclose(found["w"], drawn.mean(axis=0), rtol=1e-6)
     assert (drawn[0] != drawn[1]).all()

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import close, equal, full, linear, opposite_groups, stack
+from toys import close, equal, full, linear, opposite_groups, quick_key, stack
 
 import jaxfl
 from jaxfl.core.types import Cohort, Dataset
@@ -145,7 +145,7 @@ def test_local_training_computes_only_batches_with_examples(chunk, computed):
     counter = Counter()
     clients = cohort([5, 2, 1], pad=9)
     fit = jax.jit(trainer(counted(counter), jaxfl.sgd(0.1), batch_size=2, epochs=2, chunk=chunk))
-    fitted = fit(jax.random.key(0), start(3), None, clients)
+    fitted = fit(quick_key(0), start(3), None, clients)
     assert fitted.batches.tolist() == [6, 2, 2]
     assert counter.read(fitted) == computed
 
@@ -159,7 +159,7 @@ def test_many_clients_side_by_side_compute_little_more_than_their_batches(monkey
     clients = cohort(sizes)
     options = {"batch_size": 2, "epochs": 1}
     fit = jax.jit(trainer(counted(counter), jaxfl.sgd(0.1), chunk="all", **options))
-    arguments = (jax.random.key(0), start(12), None, clients)
+    arguments = (quick_key(0), start(12), None, clients)
     fitted = fit(*arguments)
     assert counter.read(fitted) == 3 * 20
     alone = trainer(mean_squares, jaxfl.sgd(0.1), chunk=1, **options)(*arguments)
@@ -178,7 +178,7 @@ def test_lanes_train_clients_with_their_own_anchors_and_random_numbers():
     anchors = {"w": jnp.arange(15.0).reshape(5, 3) / 10}
     fitted = {
         chunk: trainer(pulled, jaxfl.sgd(0.01), batch_size=2, epochs=2, chunk=chunk)(
-            jax.random.key(0), start(5), anchors, clients
+            quick_key(0), start(5), anchors, clients
         )
         for chunk in (1, 2, "all")
     }
@@ -194,7 +194,7 @@ def test_all_data_of_a_client_are_computed_without_their_padding(of_all):
     counter = Counter()
     data = cohort([5, 0, 2], pad=9).train
     ask = jax.jit(of_all(counted(counter), batch_size=2, chunk=1))
-    found = ask(jax.random.key(0), start(3), data, jnp.arange(3))
+    found = ask(quick_key(0), start(3), data, jnp.arange(3))
     assert counter.read(found) == 4
 
 
@@ -221,8 +221,8 @@ def test_random_numbers_are_sorted_as_numpy_sorts_them(n):
 @pytest.mark.slow
 def test_epochs_have_the_order_of_as_many_steps():
     mask = jnp.arange(40) < 23
-    by_epochs = minibatches(jax.random.key(3), mask, 4, epochs=3)
-    by_steps = minibatches(jax.random.key(3), mask, 4, steps=18)
+    by_epochs = minibatches(quick_key(3), mask, 4, epochs=3)
+    by_steps = minibatches(quick_key(3), mask, 4, steps=18)
     counts = by_steps[1]
     np.testing.assert_array_equal(by_epochs[1][:18], counts)
     np.testing.assert_array_equal(by_epochs[0][:18][counts], by_steps[0][counts])
@@ -242,7 +242,7 @@ def test_a_gradient_goes_back_through_rounds_of_epochs(chunk):
         )
         algorithm = jaxfl.algorithms.fedavg(task)
         rounds = jaxfl.make_rounds(algorithm, full(4))
-        key = jax.random.key(0)
+        key = quick_key(0)
         state, _ = rounds(key, data, algorithm.init(key, data.train), 0, 2)
         return sum(jnp.sum(x**2) for x in jax.tree.leaves(state))
 

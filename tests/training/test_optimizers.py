@@ -7,15 +7,13 @@ import optax
 import pytest
 
 import jaxfl
-from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import InputError
 from jaxfl.core.types import Cohort, Dataset
 from jaxfl.experiment import Setting
-from jaxfl.experiment.session.build import trace_round
 from jaxfl.experiment.session.make_task import make_optimizer
 from jaxfl.training.objectives import data_loss
 from jaxfl.training.optimizers import OPTIMIZERS, SCHEDULES
-from tests.toys import close, differ, equal, linear, normed, opposite_groups, run, shallow
+from tests.toys import close, differ, equal, linear, normed, opposite_groups, run
 
 KEY = jax.random.key(0)
 DATA = opposite_groups()
@@ -76,19 +74,6 @@ def test_a_cohort_without_a_round_is_refused():
     state = algorithm.init(KEY, DATA.train)
     with pytest.raises(InputError, match="no round is given"):
         algorithm.round(KEY, state, Cohort(jnp.arange(6), DATA.train, DATA.val))
-
-
-@pytest.mark.long
-def test_the_round_reaches_the_training_of_every_method(factory):
-    asked = []
-
-    def optimizer(number):
-        asked.append(number)
-        return jaxfl.sgd(0.1)
-
-    algorithm = factory(shallow(optimizer=optimizer))
-    jax.eval_shape(lambda key, data: trace_round(algorithm, key, data), KEY, DATA)
-    assert asked or factory is ALGORITHMS["pfedbayes"]  # which has an optimiser of its own
 
 
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS))

@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 from flax import linen as nn
-from toys import run
+from toys import quick_key, run
 
 import jaxfl
 from jaxfl.core.errors import InputError
@@ -55,8 +55,8 @@ def test_an_auto_encoder_learns_as_in_numpy():
     )
     federation = federation_of(data_of())
     algorithm = jaxfl.algorithms.fedavg(task)
-    start = jax.tree.map(np.asarray, task.problem.init(jax.random.key(3)))
-    state = algorithm.init(jax.random.key(0), federation.train)._replace(server=start)
+    start = jax.tree.map(np.asarray, task.problem.init(quick_key(3)))
+    state = algorithm.init(quick_key(0), federation.train)._replace(server=start)
     state, _, _ = run(algorithm, federation, 2, state=state)
 
     encoder, decoder = (start["params"][f"Dense_{n}"]["kernel"].astype(float) for n in (0, 1))
@@ -69,7 +69,7 @@ def test_an_auto_encoder_learns_as_in_numpy():
         np.testing.assert_allclose(learned, kernel, atol=1e-5)
 
     scores = jaxfl.make_evaluate(algorithm, task, after="none")(
-        jax.random.key(0), federation, state, jnp.arange(CLIENTS)
+        quick_key(0), federation, state, jnp.arange(CLIENTS)
     )
     held_out = [X[rows[9:]] for rows in PARTS]
     expected = [-np.mean((x @ encoder @ decoder - x) ** 2) for x in held_out]
@@ -135,10 +135,10 @@ def test_a_model_without_labels_has_no_score_of_labels(metrics, words):
     task = jaxfl.reconstruction(AutoEncoder(), X[0], steps=1)
     algorithm = jaxfl.algorithms.fedavg(task)
     federation = federation_of(data_of())
-    state = algorithm.init(jax.random.key(0), federation.train)
+    state = algorithm.init(quick_key(0), federation.train)
     evaluate = jaxfl.make_evaluate(algorithm, task, metrics=metrics, after="none")
     with pytest.raises(InputError, match=words) as refusal:
-        evaluate(jax.random.key(0), federation, state, jnp.arange(CLIENTS))
+        evaluate(quick_key(0), federation, state, jnp.arange(CLIENTS))
     assert "\n" not in str(refusal.value)
 
 
@@ -147,10 +147,10 @@ def test_its_root_mean_squared_error_is_that_of_the_inputs():
     task = jaxfl.reconstruction(AutoEncoder(), X[0], steps=1)
     algorithm = jaxfl.algorithms.fedavg(task)
     federation = federation_of(data_of())
-    state = algorithm.init(jax.random.key(0), federation.train)
+    state = algorithm.init(quick_key(0), federation.train)
     answers = [
         jaxfl.make_evaluate(algorithm, task, metrics=metrics, after="none")(
-            jax.random.key(0), federation, state, jnp.arange(CLIENTS)
+            quick_key(0), federation, state, jnp.arange(CLIENTS)
         ).deployed.test
         for metrics in ((), ["rmse"])
     ]
@@ -165,7 +165,7 @@ def test_methods_of_labels_refuse_a_model_without(method, labels):
     source = jaxfl.data.from_arrays(X, np.arange(len(X)) % 2) if labels else data_of()
     algorithm = jaxfl.algorithms.ALGORITHMS[method](task)
     with pytest.raises(InputError, match="needs labels, a whole number an example"):
-        algorithm.init(jax.random.key(0), federation_of(source).train)
+        algorithm.init(quick_key(0), federation_of(source).train)
 
 
 def test_a_task_of_numbers_refuses_data_without_targets():

@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 from flax import linen as nn
-from toys import close, run
+from toys import close, quick_key, run
 
 import jaxfl
 from jaxfl.core.errors import InputError
@@ -52,7 +52,7 @@ def learn(source, method="pfedgraph", **options):
     algorithm = jaxfl.algorithms.ALGORITHMS[method](task)
     state, _, _ = run(algorithm, federation, 2)
     evaluate = jaxfl.make_evaluate(algorithm, task)
-    scores = evaluate(jax.random.key(0), federation, state, jnp.arange(3))
+    scores = evaluate(quick_key(0), federation, state, jnp.arange(3))
     return jax.tree.leaves(state), scores
 
 
@@ -67,7 +67,7 @@ def test_the_loss_and_its_gradient_are_those_of_these_arrays_side_by_side(form):
         params = {"params": {"Dense_0": {"kernel": jnp.asarray(KERNEL), "bias": jnp.zeros(2)}}}
         models = jaxfl.tree.broadcast(params, 3)
         gradient = task.gradient(data_loss(task.problem))
-        answers.append(gradient(jax.random.key(0), models, train, jnp.arange(3)))
+        answers.append(gradient(quick_key(0), models, train, jnp.arange(3)))
     close(*answers, 1e-5)
     # The same in NumPy, of the first client.
     x, y = TOGETHER[PARTS[0]], Y[PARTS[0]]
@@ -182,7 +182,7 @@ def test_predictions_may_be_a_pytree_for_an_error_of_ones_own():
     algorithm = jaxfl.algorithms.local(task)
     state, _, _ = run(algorithm, federation, 1)
     scores = jaxfl.make_evaluate(algorithm, task, after="none")(
-        jax.random.key(0), federation, state, jnp.arange(3)
+        quick_key(0), federation, state, jnp.arange(3)
     )
     np.testing.assert_allclose(jax.tree.leaves(state.clients)[0], [[1, -2, 3]] * 3, atol=1e-3)
     np.testing.assert_allclose(scores.deployed.test, 0, atol=1e-3)
@@ -220,4 +220,4 @@ def test_methods_that_compare_examples_refuse_several_arrays():
     federation = jaxfl.data.federate(source, PARTS, test="global")
     algorithm = jaxfl.algorithms.fedcollab(task)
     with pytest.raises(InputError, match="of examples of one array, and these have several"):
-        algorithm.init(jax.random.key(0), federation.train)
+        algorithm.init(quick_key(0), federation.train)

@@ -10,7 +10,7 @@ import pytest
 from flax import linen as nn
 from sklearn.linear_model import LinearRegression
 from sklearn.metrics import hamming_loss, log_loss
-from toys import differ, equal, marked, marked_groups, normed, opposite_groups
+from toys import differ, equal, marked, marked_groups, normed, opposite_groups, quick_key
 from toys import linear as logistic
 
 import jaxfl
@@ -28,7 +28,7 @@ from jaxfl.training.gradients import count_batches
 from jaxfl.training.objectives import correct, cross_entropy, data_loss
 from jaxfl.training.task import Training, supervised
 
-KEY = jax.random.key(0)
+KEY = quick_key(0)
 
 
 def batch(outputs=(), seed=0):
@@ -64,7 +64,7 @@ def test_training_reaches_least_squares():
     stacked = jax.tree.map(lambda x: x[None], (task.problem.init(KEY), data))
     fit = task.trainer(data_loss(task.problem))
     cohort = Cohort(jnp.arange(1), stacked[1], stacked[1])
-    model = fit(jax.random.key(1), stacked[0], None, cohort).params
+    model = fit(quick_key(1), stacked[0], None, cohort).params
     best = LinearRegression().fit(data.x[:10], data.y[:10])
     layer = model["params"]["Dense_0"]
     np.testing.assert_allclose(layer["kernel"][0, :, 0], best.coef_, atol=1e-4)
@@ -82,8 +82,8 @@ def test_targets_must_fit_the_model():
 
 def test_features_are_the_input_of_the_head():
     task = jaxfl.classification(mlp(3, hidden=(7,)), jnp.zeros(5))
-    params = task.problem.init(jax.random.key(0))
-    x = jax.random.normal(jax.random.key(1), (4, 5))
+    params = task.problem.init(quick_key(0))
+    x = jax.random.normal(quick_key(1), (4, 5))
     head = params["params"][task.problem.head]
     features = jax.jit(task.problem.features)(params, x)
     assert features.shape == (4, 7)
@@ -97,11 +97,11 @@ def test_a_trainer_may_differ_in_steps_epochs_and_optimiser():
     data = opposite_groups()
     task = logistic()
     cohort = Cohort(jnp.arange(6), data.train, data.val)
-    start = tree.broadcast(task.problem.init(jax.random.key(0)), 6)
+    start = tree.broadcast(task.problem.init(quick_key(0)), 6)
 
     def trained(**changes):
         return task.trainer(data_loss(task.problem), **changes)(
-            jax.random.key(1), start, None, cohort
+            quick_key(1), start, None, cohort
         ).params
 
     equal(trained(), trained(steps=5))
@@ -151,7 +151,7 @@ def test_the_gradient_of_a_model_with_statistics_is_that_of_finite_differences()
     task = normed(batch_size=64)
     loss = data_loss(task.problem)
     data = opposite_groups(clients=1)
-    first, second = (task.problem.init(jax.random.key(seed)) for seed in (0, 1))
+    first, second = (task.problem.init(quick_key(seed)) for seed in (0, 1))
     second["batch_stats"] = jax.tree.map(lambda x: x + 3.0, second["batch_stats"])
     between = jax.jit(lambda w: tree.broadcast(tree.interpolate(first, second, w), 1))
 
@@ -218,7 +218,7 @@ def test_models_see_pixels_as_the_option_says(white):
         task = make_task(
             by_subject(setting), source._replace(x_train=np.zeros((1, 1, 1, 1), np.uint8))
         )
-        ones = jax.tree.map(jnp.ones_like, task.problem.init(jax.random.key(0)))
+        ones = jax.tree.map(jnp.ones_like, task.problem.init(quick_key(0)))
         seen[pixels] = (task.problem.apply(ones, x)[:, 0] - 1).tolist()
     assert seen == {"channels": [0, 1], "unit": [0, 1], "centred": [-1, 1]}
 

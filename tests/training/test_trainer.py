@@ -5,7 +5,7 @@ import optax
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toys import close, equal, stack
+from toys import close, equal, quick_key, stack
 
 from jaxfl.core.errors import InputError
 from jaxfl.core.types import Cohort
@@ -17,7 +17,7 @@ from jaxfl.training.trainer import trainer
 
 def order(key, real, padded, batch, **amount):
     mask = np.arange(padded) < real
-    rows, counts = minibatches(jax.random.key(key), jnp.asarray(mask), batch, **amount)
+    rows, counts = minibatches(quick_key(key), jnp.asarray(mask), batch, **amount)
     return np.asarray(rows), np.asarray(counts)
 
 
@@ -83,7 +83,7 @@ def test_steps_that_are_epochs_have_the_order_of_the_sequence():
 @pytest.mark.slow
 def test_padding_may_stand_anywhere():
     mask = jnp.array([False, True, False, True, True])
-    rows, counts = minibatches(jax.random.key(0), mask, 2, epochs=1)
+    rows, counts = minibatches(quick_key(0), mask, 2, epochs=1)
     assert sorted(np.asarray(rows)[np.asarray(counts)]) == [1, 3, 4]
 
 
@@ -112,7 +112,7 @@ def cohort(sizes=(9, 4), features=3, pad=0):
 @pytest.mark.parametrize("amount", [{"steps": 7}, {"epochs": 2}], ids=["steps", "epochs"])
 def test_fit_equals_a_loop_over_clients_and_batches(optimizer, amount):
     clients, xs, ys = cohort(pad=3)
-    key = jax.random.key(1)
+    key = quick_key(1)
     start = {"w": jnp.ones((2, 3))}
     fitted, loss, taken = trainer(mean_squares, optimizer, batch_size=4, **amount)(
         key, start, None, clients
@@ -148,7 +148,7 @@ def test_micro_batches_give_the_same_gradient(micro):
 
     clients, _, _ = cohort((9, 6))
     options = {"batch_size": 4, "steps": 5}
-    arguments = (jax.random.key(0), {"w": jnp.ones((2, 3))}, jnp.zeros((2, 3)), clients)
+    arguments = (quick_key(0), {"w": jnp.ones((2, 3))}, jnp.zeros((2, 3)), clients)
     whole = trainer(pulled, optax.sgd(0.1), **options)(*arguments)
     close(trainer(pulled, optax.sgd(0.1), micro=micro, **options)(*arguments), whole)
 
@@ -172,7 +172,7 @@ def test_an_empty_batch_changes_nothing():
         return loss + jnp.sum(params["w"] * jax.random.normal(key, (3,))), aux
 
     fit = trainer(noisy, optax.adam(0.1), batch_size=4, epochs=2)
-    key = jax.random.key(0)
+    key = quick_key(0)
     one, one_loss, _ = fit(key, {"w": jnp.zeros((1, 3))}, None, alone)
     two, two_loss, _ = fit(key, {"w": jnp.zeros((2, 3))}, None, beside)
     equal((one["w"][0], one_loss[0]), (two["w"][1], two_loss[1]))
@@ -183,7 +183,7 @@ def test_a_client_without_data_keeps_its_model():
     empty = clients.train._replace(mask=clients.train.mask.at[1].set(False))
     fit = trainer(mean_squares, optax.adam(0.1), batch_size=4, steps=3)
     fitted, loss, taken = fit(
-        jax.random.key(0), {"w": jnp.ones((2, 3))}, None, clients._replace(train=empty)
+        quick_key(0), {"w": jnp.ones((2, 3))}, None, clients._replace(train=empty)
     )
     equal(fitted["w"][1], jnp.ones(3))
     assert loss[1] == 0
@@ -198,7 +198,7 @@ def test_the_anchor_is_each_clients_own():
     clients, _, _ = cohort()
     anchors = jnp.array([[1.0, 2, 3], [-1, 0, 1]])
     fit = trainer(pulled, optax.sgd(0.5), batch_size=4, steps=40)
-    fitted = fit(jax.random.key(0), {"w": jnp.zeros((2, 3))}, anchors, clients).params
+    fitted = fit(quick_key(0), {"w": jnp.zeros((2, 3))}, anchors, clients).params
     close(fitted["w"], anchors)
 
 
@@ -216,7 +216,7 @@ def test_the_full_gradient_is_that_of_the_weighted_mean_over_all_examples(batch_
         mask = jnp.pad(jnp.asarray(weights), [(0, 0), (0, pad)]) * data.mask
         ask = full_gradient(mean_squares, batch_size=batch_size)
         return jax.jit(ask)(
-            jax.random.key(0), params, data._replace(mask=mask.at[2].set(0.0)), jnp.arange(3)
+            quick_key(0), params, data._replace(mask=mask.at[2].set(0.0)), jnp.arange(3)
         )
 
     loss, gradient, batches = answers(0)

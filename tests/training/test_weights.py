@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from toys import linear
+from toys import linear, quick_key
 
 from jaxfl.core.errors import InputError
 from jaxfl.core.types import Cohort, Dataset
@@ -30,7 +30,7 @@ def toy(rubbish=np.nan):
 
 
 def models():
-    return jax.vmap(linear().problem.init)(jax.random.split(jax.random.key(1), 2))
+    return jax.vmap(linear().problem.init)(jax.random.split(quick_key(1), 2))
 
 
 def of_numpy(params, data, client):
@@ -51,7 +51,7 @@ def of_numpy(params, data, client):
 def test_losses_and_gradients_are_weighted_means(micro):
     params, data, ids = models(), toy(), jnp.arange(2)
     loss = data_loss(linear().problem)
-    key = jax.random.key(0)
+    key = quick_key(0)
     answer = full_gradient(loss, batch_size=4, micro=micro)(key, params, data, ids)
     losses = full_loss(loss, batch_size=4, micro=micro)(key, params, data, ids)
     # One step on all examples of a client is a step down this gradient.
@@ -75,30 +75,30 @@ def test_weights_change_no_number_of_examples_or_batches():
     cohort = Cohort(jnp.arange(2), data, data)
     assert cohort.sizes.tolist() == [18, 12]
     fit = trainer(data_loss(linear().problem), optax.sgd(RATE), batch_size=4, epochs=1)
-    assert fit(jax.random.key(0), models(), None, cohort).batches.tolist() == [3, 2]
+    assert fit(quick_key(0), models(), None, cohort).batches.tolist() == [3, 2]
 
 
 def test_a_batch_whose_examples_all_weigh_nothing_changes_nothing():
     data = toy()._replace(weight=jnp.zeros((2, 9)))
     fit = trainer(data_loss(linear().problem), optax.sgd(RATE), batch_size=4, steps=3, micro=2)
-    fitted = fit(jax.random.key(0), models(), None, Cohort(jnp.arange(2), data, data))
+    fitted = fit(quick_key(0), models(), None, Cohort(jnp.arange(2), data, data))
     jax.tree.map(np.testing.assert_array_equal, fitted.params, models())
     assert fitted.loss.tolist() == [0, 0]
 
 
 def test_weights_and_clipping_example_by_example_are_refused_together():
     loss = data_loss(linear().problem)
-    model = linear().problem.init(jax.random.key(0))
+    model = linear().problem.init(quick_key(0))
     batch = jax.tree.map(lambda leaf: leaf[0], toy(0.0))
     with pytest.raises(InputError, match="leave out one of the two"):
-        private(loss, 1.0, 0.0)(model, batch, None, jax.random.key(0))
+        private(loss, 1.0, 0.0)(model, batch, None, quick_key(0))
 
 
 @pytest.mark.slow
 def test_a_client_accepts_by_the_weighted_mean_of_its_validation_losses():
     """The offer is better on the example that weighs much, and worse on the three others."""
     task = linear()
-    own = jax.tree.map(jnp.zeros_like, task.problem.init(jax.random.key(0)))
+    own = jax.tree.map(jnp.zeros_like, task.problem.init(quick_key(0)))
     layer = {"kernel": jnp.zeros((8, 2)).at[0, 1].set(2.0), "bias": jnp.zeros(2)}
     offer = {"params": {"Dense_0": layer}}
     x = np.zeros((1, 4, 8), np.float32)

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import linear, opposite_groups, run
+from toys import linear, opposite_groups, quick_key, run
 
 from jaxfl.algorithms import fedavg
 from jaxfl.core import tree
@@ -19,7 +19,7 @@ MALICIOUS = np.array([False, True, False, False, True, True])
 
 
 def received(name, ids, key=0):
-    return attack(name, MALICIOUS)(jax.random.key(key), BEFORE, AFTER, jnp.asarray(ids))
+    return attack(name, MALICIOUS)(quick_key(key), BEFORE, AFTER, jnp.asarray(ids))
 
 
 @pytest.mark.long(every=13)
@@ -44,11 +44,11 @@ def test_each_attack_sends_what_the_paper_says():
     np.testing.assert_array_equal(sent["label_flip"], after)
     np.testing.assert_allclose(sent["replacement"], before + 4 / 2 * (after - before))
     three = attack("replacement", MALICIOUS, 3.0)(
-        jax.random.key(0), BEFORE, AFTER, jnp.array([0, 1, 3, 4])
+        quick_key(0), BEFORE, AFTER, jnp.array([0, 1, 3, 4])
     )
     np.testing.assert_allclose(tree.ravel(three)[1], before + 3 * (after - before))
     large = attack("gauss", np.array([True]))(
-        jax.random.key(0),
+        quick_key(0),
         {"w": jnp.zeros((1, 5000))},
         {"w": jnp.full((1, 5000), 9.0)},
         jnp.array([0]),
@@ -62,7 +62,7 @@ def test_a_little_is_the_largest_deviation_that_a_majority_exceeds():
     after = rng.normal(size=(10, 6)).astype(np.float32)
     malicious = np.arange(10) < 3
     found = attack("little", malicious)(
-        jax.random.key(0), {"w": after * 0}, {"w": jnp.asarray(after)}, jnp.arange(10)
+        quick_key(0), {"w": after * 0}, {"w": jnp.asarray(after)}, jnp.arange(10)
     )
     z = NormalDist().inv_cdf((7 - (10 // 2 + 1 - 3)) / 7)
     own = after[malicious].astype(np.float64)
@@ -71,11 +71,11 @@ def test_a_little_is_the_largest_deviation_that_a_majority_exceeds():
     )
     np.testing.assert_array_equal(found["w"][3:], after[3:])
     further = attack("little", malicious, 2.5)(
-        jax.random.key(0), {"w": after * 0}, {"w": jnp.asarray(after)}, jnp.arange(10)
+        quick_key(0), {"w": after * 0}, {"w": jnp.asarray(after)}, jnp.arange(10)
     )
     np.testing.assert_allclose(further["w"][0], own.mean(0) - 2.5 * own.std(0), atol=1e-5)
     most = attack("little", np.arange(10) < 8)
-    most = most(jax.random.key(0), {"w": after}, {"w": jnp.asarray(after)}, jnp.arange(10))
+    most = most(quick_key(0), {"w": after}, {"w": jnp.asarray(after)}, jnp.arange(10))
     assert np.isfinite(most["w"]).all()
 
 

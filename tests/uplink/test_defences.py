@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import close, deployed, equal, jit, linear, made, opposite_groups, run
+from toys import close, deployed, equal, jit, linear, made, opposite_groups, quick_key, run
 
 from jaxfl.algorithms import ALGORITHMS, fedamp, heurfedamp, local, pfedgat, pfedgraph, sfl
 from jaxfl.cli import main
@@ -32,7 +32,7 @@ from jaxfl.uplink import (
     shorten_sybils,
 )
 
-KEY = jax.random.key(0)
+KEY = quick_key(0)
 RNG = np.random.default_rng(1)
 M = 6
 BEFORE = {"w": jnp.asarray(RNG.normal(size=(M, 5, 4)), jnp.float32)}

@@ -2,7 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import equal
+from toys import equal, quick_key
 
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError
@@ -20,7 +20,7 @@ IDS = jnp.array([4, 0, 7])
 
 def sent(uplink, before=BEFORE, after=AFTER, ids=IDS, key=0):
     """The received models less those that the clients started from [M, D]."""
-    received = uplink(jax.random.key(key), before, after, ids)
+    received = uplink(quick_key(key), before, after, ids)
     return np.asarray(tree.ravel(received)) - np.asarray(tree.ravel(before))
 
 
@@ -35,15 +35,15 @@ def test_an_update_is_cut_to_the_norm_over_all_leaves():
 def test_an_update_in_bfloat16_is_cut_and_noised_in_float32():
     still = jnp.zeros((3, 1000), jnp.bfloat16)
     after = jnp.asarray(RNG.normal(size=(3, 1000)), jnp.bfloat16)
-    received = gaussian(1.0, 0.0)(jax.random.key(0), still, after, IDS)
+    received = gaussian(1.0, 0.0)(quick_key(0), still, after, IDS)
     assert received.dtype == jnp.bfloat16
     lengths = np.linalg.norm(np.asarray(after, np.float64), axis=1, keepdims=True)
     expected = jnp.asarray(np.asarray(after, np.float64) / lengths, jnp.bfloat16)
     equal(received, expected)
     # What is rounded is the sum, so that the noise has all digits of float32.
-    noised = gaussian(1.0, 1.0)(jax.random.key(1), still, still, IDS)
+    noised = gaussian(1.0, 1.0)(quick_key(1), still, still, IDS)
     wide = jnp.zeros((3, 1000))
-    equal(noised, gaussian(1.0, 1.0)(jax.random.key(1), wide, wide, IDS).astype(jnp.bfloat16))
+    equal(noised, gaussian(1.0, 1.0)(quick_key(1), wide, wide, IDS).astype(jnp.bfloat16))
 
 
 def test_an_update_longer_than_the_largest_float_is_cut_too():
@@ -75,7 +75,7 @@ def test_noise_belongs_to_the_key_and_the_client():
 
 def test_clipping_does_not_make_an_update_with_nan_or_inf_finite():
     broken = AFTER | {"bias": AFTER["bias"].at[1, 2].set(jnp.nan).at[2, 0].set(jnp.inf)}
-    received, reported = Channel(gaussian(1.0, 1.0))(jax.random.key(0), BEFORE, broken, IDS)
+    received, reported = Channel(gaussian(1.0, 1.0))(quick_key(0), BEFORE, broken, IDS)
     assert reported.tolist() == [True, False, False]
     equal(tree.take(received, jnp.array([1, 2])), tree.take(BEFORE, jnp.array([1, 2])))
 

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import jit, opposite_groups, shallow
+from toys import jit, opposite_groups, quick_key, shallow
 
 from jaxfl.algorithms import gfedmtl, pfedgat
 from jaxfl.core import tree
@@ -32,7 +32,7 @@ def drawn(factory, **options):
         return list(found)
 
     data = opposite_groups()
-    key = jax.random.key(0)
+    key = quick_key(0)
     return np.array(jax.jit(round)(key, jit(algorithm.init)(key, data.train), data))
 
 

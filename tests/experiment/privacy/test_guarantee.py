@@ -12,7 +12,7 @@ from dp_accounting import GaussianDpEvent, SelfComposedDpEvent
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 from scipy.stats import norm
-from toys import federation, shallow
+from toys import federation, quick_key, shallow
 
 from jaxfl.algorithms import ALGORITHMS, fedavg
 from jaxfl.cli import main
@@ -78,7 +78,7 @@ def test_batches_that_an_example_is_in(amount):
     mask = np.arange(12) < np.array([[12], [5], [1], [0]])
     own = count_releases(Work((), ({},)), mask, 4, amount)
     for real, counted in zip(mask, own, strict=True):
-        rows, counts = minibatches(jax.random.key(0), jnp.asarray(real), 4, **amount)
+        rows, counts = minibatches(quick_key(0), jnp.asarray(real), 4, **amount)
         assert counted == np.bincount(np.asarray(rows)[np.asarray(counts)], minlength=12).max()
     both = count_releases(Work((), ({"optimizer": None}, {"epochs": 2})), mask, 4, amount)
     np.testing.assert_array_equal(both, own + 2 * mask.any(axis=1))

@@ -12,7 +12,7 @@ import pytest
 from examples import DOCS, script
 from finished_runs import run as finished_run
 from kill import content, interrupt_after, same
-from toys import opposite_groups, shallow
+from toys import opposite_groups, quick_key, shallow
 
 from jaxfl.algorithms import ALGORITHMS, fedbuff
 from jaxfl.cli import main
@@ -229,19 +229,19 @@ def test_a_method_says_whether_a_round_begins_with_mixtures(factory):
         """Other numbers in the state of client 0."""
         if not jnp.issubdtype(x.dtype, jnp.floating):
             return x
-        return x.at[0].add(0.1 * jax.random.normal(jax.random.key(1), x.shape[1:]))
+        return x.at[0].add(0.1 * jax.random.normal(quick_key(1), x.shape[1:]))
 
     algorithm = factory(task._replace(trainer=trainer))
     data = opposite_groups()
     proceed = jax.jit(algorithm.round)
     cohort = Cohort(jnp.arange(6), data.train, data.val, round=0)
-    state = algorithm.init(jax.random.key(0), data.train)
+    state = algorithm.init(quick_key(0), data.train)
     for number in range(2):
-        state, _ = proceed(jax.random.key(number), state, cohort._replace(round=number))
+        state, _ = proceed(quick_key(number), state, cohort._replace(round=number))
     results = []
     for clients in (state.clients, jax.tree.map(disturbed, state.clients)):
         found.clear()
-        jax.block_until_ready(proceed(jax.random.key(2), State(clients, state.server), cohort))
+        jax.block_until_ready(proceed(quick_key(2), State(clients, state.server), cohort))
         jax.effects_barrier()
         results.append([np.asarray(x)[1:] for x in jax.tree.leaves(found)])
     assert results[0]
