@@ -31,8 +31,8 @@ def _split(key: Array, shape: tuple[int, ...]) -> Array:
     return _mixed(~key + _numbers(math.prod(shape))).reshape(*shape, 1)
 
 
-def _fold_in(key: Array, number: Array) -> Array:
-    return _mixed(_mixed(key) + number.astype(jnp.uint32))
+def _fold_in(key: Array, number: Array | int) -> Array:
+    return _mixed(_mixed(key) + jnp.asarray(number).astype(jnp.uint32))
 
 
 def _bits(key: Array, width: int, shape: tuple[int, ...]) -> Array:
