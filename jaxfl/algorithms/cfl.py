@@ -19,6 +19,7 @@ from jaxfl.algorithms import steps
 from jaxfl.core import tree
 from jaxfl.core.facts import COUNT, COUNT_OR_ZERO, NOT_NEGATIVE, Paper, method
 from jaxfl.core.messages import Down, Exchange, Outcome, ServerState, Uploads, Wire
+from jaxfl.core.trainable import trainable
 from jaxfl.core.types import Algorithm, Dataset, Params, PRNGKey, Scalar, Task
 from jaxfl.kernels import centres, cosine, mix, split_clusters, together
 from jaxfl.kernels.bipartition import bipartition, descendants
@@ -117,7 +118,8 @@ def cfl(
         return steps.offer(models, descendants(cluster, known, parents, count))
 
     def lengths(updates: Params) -> Array:
-        return root(jax.vmap(tree.dot)(updates, updates))
+        changes = trainable(updates)
+        return root(jax.vmap(tree.dot)(changes, changes))
 
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
         before = state.server

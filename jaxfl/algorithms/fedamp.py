@@ -34,7 +34,7 @@ from jaxfl.core.types import (
 from jaxfl.kernels import attentive, heuristic, isolate, mix, similarities, squared_distances
 from jaxfl.kernels.alignment import misalignment
 from jaxfl.kernels.similarity import Measure
-from jaxfl.training import data_loss, trainable
+from jaxfl.training import data_loss
 
 PAPER = Paper(
     authors="Huang, Yutao and Chu, Lingyang and Zhou, Zirui and Wang, Lanjun and Liu, Jiangchuan "
@@ -71,7 +71,7 @@ def attraction(problem: Problem) -> Objective:
     def objective(params: Params, batch: Dataset, anchor: tuple, key: PRNGKey):
         mixture, factor = anchor
         value, aux = loss(params, batch, None, key)
-        return value + misalignment(trainable(params), trainable(mixture), factor, "l2"), aux
+        return value + misalignment(params, mixture, factor, "l2"), aux
 
     return objective
 

@@ -16,6 +16,7 @@ from jaxfl.algorithms import steps
 from jaxfl.core import tree
 from jaxfl.core.facts import Paper, method
 from jaxfl.core.messages import Report
+from jaxfl.core.trainable import trainable
 from jaxfl.core.types import Algorithm, Cohort, Params, PRNGKey, Task
 from jaxfl.kernels import fomo_weights, mix
 from jaxfl.kernels.similarity import root
@@ -71,7 +72,8 @@ def fedfomo(task: Task) -> Algorithm:
         def compare(model: Params) -> tuple[Array, Array]:
             """Its loss for each client, and its squared distance from each client's model [M]."""
             stacked = tree.broadcast(model, cohort.ids.size)
-            return losses(stacked), jax.vmap(tree.squared_distance)(stacked, offer.start)
+            parts = trainable((stacked, offer.start))
+            return losses(stacked), jax.vmap(tree.squared_distance)(*parts)
 
         # How much each model lowers the loss, divided by its distance.
         before = losses(offer.start)

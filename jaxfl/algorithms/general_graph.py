@@ -18,6 +18,7 @@ from jaxfl.core.errors import check
 from jaxfl.core.facts import COUNT, POSITIVE, method
 from jaxfl.core.messages import Down, Exchange, Outcome, ServerState, Turn, Uploads, Wire
 from jaxfl.core.streams import stream
+from jaxfl.core.trainable import trainable
 from jaxfl.core.types import Algorithm, Cohort, Params, PRNGKey, Scalar, Task
 from jaxfl.kernels import (
     alpha_for_groups,
@@ -135,7 +136,7 @@ def general_graph(
         received = uploads.received
         features = tree.subtract(received, state.server) if similarity == "delta" else received
         if not parts:
-            compared = tree.select(features, "" if layers is None else layers)
+            compared = tree.select(trainable(features), "" if layers is None else layers)
             edges = task.keep_edges(graph(key, compared, uploads))
             offer = steps.offer_aligned(partial(mix, edges), received, anchor)
             return Outcome(state, offer, edges.weights)

@@ -176,7 +176,7 @@ def learned_graph(
     def objective(params: Params, batch: Dataset, aligned: tuple, key: PRNGKey):
         centre, strength = aligned
         value, aux = loss(params, batch, None, key)
-        distance = misalignment(trainable(params), trainable(centre), strength, "cosine")
+        distance = misalignment(params, centre, strength, "cosine")
         return value + distance / 2, aux
 
     fit = task.trainer(objective)
@@ -188,7 +188,7 @@ def learned_graph(
     start_clients = steps.init_aligned(task.problem, "cosine", keep_initial=True)
 
     def first(model: Params) -> Learned:
-        layers = len(jax.tree.leaves(model))
+        layers = len(jax.tree.leaves(trainable(model)))
         return Learned(initial_parameters(layers), jnp.asarray(lam, float))
 
     def init(key: PRNGKey, train: Dataset) -> tuple[steps.Aligned, ServerState]:

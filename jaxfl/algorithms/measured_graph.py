@@ -30,6 +30,7 @@ from jaxfl.core.messages import (
     Wire,
 )
 from jaxfl.core.streams import stream
+from jaxfl.core.trainable import trainable
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
 from jaxfl.kernels import isolate, measured_rows, mix
 from jaxfl.kernels.alignment import Alignment
@@ -104,7 +105,7 @@ def measured_graph(
         one, other = uploads
         reported = other.reported & one.reported
         pattern = "" if layers is None else layers
-        first, second = (tree.select(each.received, pattern) for each in uploads)
+        first, second = (tree.select(trainable(each.received), pattern) for each in uploads)
         edges = task.keep_edges(isolate(measured_rows(first, second, reported), reported))
         received = midpoint(one.received, other.received)
         offer = steps.offer_aligned(partial(mix, edges), received, anchor)

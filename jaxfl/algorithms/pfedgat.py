@@ -35,7 +35,7 @@ from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar
 from jaxfl.kernels import gram, isolate, mix
 from jaxfl.kernels.attention import attention_weights, init_attention, layer_norm
 from jaxfl.kernels.mixing import disturbance
-from jaxfl.training import data_loss, deployed_losses, trainable
+from jaxfl.training import data_loss, deployed_losses
 
 
 class Upload(NamedTuple):
@@ -223,7 +223,7 @@ def pfedgat(
         if wire == "update":
             drift = jax.tree.map(jnp.subtract, uploads.before, received)
             # Changes of statistics are no derivatives.
-            products = gram(trainable(drift), trainable(last.model))
+            products = gram(drift, last.model)
             derivatives = jnp.where(last.known[:, None], products, 0.0)
             learned, logits = descend((learned, logits), pull_back, weights, derivatives)
             weights = weigh((learned, logits), ids, inputs, reported)

@@ -18,6 +18,7 @@ from jaxfl.algorithms import steps
 from jaxfl.core import tree
 from jaxfl.core.facts import POSITIVE, Paper, method
 from jaxfl.core.messages import Down, Exchange, Outcome, ServerState, Turn, Uploads, Wire
+from jaxfl.core.trainable import trainable
 from jaxfl.core.types import Algorithm, Cohort, PRNGKey, Scalar, Task
 from jaxfl.kernels import collaboration_rows, isolate, mix, similarities, size_weights
 from jaxfl.kernels.alignment import Alignment
@@ -112,7 +113,7 @@ def pfedgraph(
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
         received, reported = uploads.received, uploads.reported
         features = tree.subtract(received, state.server) if similarity == "delta" else received
-        compared = tree.select(features, "" if layers is None else layers)
+        compared = tree.select(trainable(features), "" if layers is None else layers)
         # A client that has not reported is in nobody's program: the others share its weight by (4).
         scores = similarities(compared, measure, snap)
         scores = jnp.where(reported[None], scores, -LARGEST_SQUARE)

@@ -149,8 +149,10 @@ def push_sum(
 
     def network_step(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
         neighbours = network.neighbours(uploads.ids, state.server)
+        # Nobody takes what comes with a weight that no client has.
+        weight = jnp.maximum(uploads.plain, 0.0)
+        uploads = uploads._replace(reported=uploads.reported & (weight > 0))
         delivery = steps.deliver(links, key, uploads, neighbours)
-        weight = uploads.plain
         # Lines 4 to 6: the shares of x and of w.
         shares = share_rows(delivery.network, own, delivery.arrived)
         parts = shares.values * weight[shares.columns]

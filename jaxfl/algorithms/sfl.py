@@ -21,7 +21,7 @@ from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar
 from jaxfl.kernels import cosine, graph_rows, isolate, mix, size_weights
 from jaxfl.kernels.alignment import misalignment
 from jaxfl.kernels.propagate import propagate
-from jaxfl.training import data_loss, trainable
+from jaxfl.training import data_loss
 
 
 @method(
@@ -99,8 +99,7 @@ def sfl(
 
     def objective(params: Params, batch: Dataset, centres: tuple, key: PRNGKey):
         value, aux = loss(params, batch, None, key)
-        model = trainable(params)
-        pulls = (misalignment(model, trainable(c), lam / 2, "l2") for c in centres)
+        pulls = (misalignment(params, c, lam / 2, "l2") for c in centres)
         return value + sum(pulls), aux
 
     fit = task.trainer(objective)

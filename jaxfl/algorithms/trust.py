@@ -25,7 +25,7 @@ from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Tu
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
 from jaxfl.kernels import cosine, isolate, mix
 from jaxfl.kernels.similarity import LARGEST_SQUARE
-from jaxfl.training import completion, data_loss, deployed_losses, masked_mean, trainable
+from jaxfl.training import completion, data_loss, deployed_losses, masked_mean
 
 # (model [M, ...], other [M, ...], cohort) -> [M]
 Compare = Callable[[Params, Params, Cohort], Float[Array, "m"]]
@@ -172,7 +172,7 @@ def trust(
         delta = similarity == "delta"
         features = tree.subtract(received, state.server) if delta else received
         if not parts:
-            edges = edges_of(trainable(features), reported)
+            edges = edges_of(features, reported)
             return Outcome(state, Down(each=mix(edges, received)), edges.weights)
         layers = {name: edges_of(part, reported) for name, part in steps.by_layer(features).items()}
         mixtures = steps.mix_layers(layers, received)

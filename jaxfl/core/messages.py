@@ -16,6 +16,9 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from jaxfl.core import tree
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Fitted, Params, PRNGKey
 
+# The most examples that a client may say it owns: sums over a cohort stay exact in float32.
+MOST_EXAMPLES = 2**24
+
 
 class Clients(NamedTuple):
     """`State.clients` of a method of messages: its two halves."""

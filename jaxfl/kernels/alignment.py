@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from jaxfl.core.options import checked
+from jaxfl.core.trainable import trainable
 from jaxfl.core.types import Scalar
 
 Alignment = Literal["cosine", "approx", "inner", "l2", "l1"]
@@ -21,7 +22,8 @@ def misalignment(
 ) -> Float[Array, ""]:
     """The term that a client adds to its loss.
 
-    Finite for entries up to 1e15. A norm of the model below 1e-6 counts as 1e-6.
+    Running statistics of BatchNorm have no part in it. Finite for entries up to 1e15. A norm of the
+    model below 1e-6 counts as 1e-6.
 
     Args:
       model: of one client.
@@ -34,7 +36,8 @@ def misalignment(
       >>> misalignment(jnp.array([3.0, 4.0]), jnp.array([0.0, 0.0]), 0.5, "l2").tolist()
       12.5
     """
-    pairs = list(zip(jax.tree.leaves(model), jax.tree.leaves(aggregate), strict=True))
+    parts = (jax.tree.leaves(trainable(part)) for part in (model, aggregate))
+    pairs = list(zip(*parts, strict=True))
     if kind in ("l2", "l1"):
         penalty = jnp.square if kind == "l2" else jnp.abs
         return jnp.asarray(factor * sum(jnp.sum(penalty(m - a)) for m, a in pairs))

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Key, PyTree
 
 from jaxfl.core.options import checked
 from jaxfl.core.shapes import Stack
+from jaxfl.core.trainable import trainable
 from jaxfl.core.tree import wide, zeros_like
 from jaxfl.core.types import Scalar
 from jaxfl.kernels.similarity import scaled
@@ -49,7 +50,7 @@ def layer_norm(stacked: Stack, *, unit: bool = False) -> PyTree:
       >>> layer_norm(jnp.array([[0.0, 4.0], [3.0, 3.0]])).tolist()
       [[-1.0, 1.0], [0.0, 0.0]]
     """
-    stacked = scaled(stacked)[0]
+    stacked = scaled(trainable(stacked))[0]
     leaves = [wide(x).reshape(x.shape[0], -1) for x in jax.tree.leaves(stacked)]
     size = sum(x.shape[1] for x in leaves)
     mean = jnp.asarray(sum(x.sum(axis=1) for x in leaves) / size)
@@ -86,7 +87,7 @@ def init_attention(
       >>> init_attention(jax.random.key(0), jnp.zeros(5), "gat", 2, 3).receiver.shape
       (2, 3, 5)
     """
-    leaves, structure = jax.tree.flatten(model)
+    leaves, structure = jax.tree.flatten(trainable(model))
     sizes = [jnp.size(x) for x in leaves]
     # One draw for all leaves: each further one is seconds of compiling.
     values = jax.random.normal(key, (2 if score == "gatv2" else 1, heads, width, sum(sizes)))
@@ -158,4 +159,4 @@ def _project(maps: PyTree, stacked: PyTree) -> Float[Array, "n h k"]:
         axes = (tuple(range(1, x.ndim)), tuple(range(2, w.ndim)))
         return jnp.tensordot(x, w, axes, precision=Precision.HIGHEST)
 
-    return jnp.asarray(sum(jax.tree.leaves(jax.tree.map(leaf, maps, stacked))))
+    return jnp.asarray(sum(jax.tree.leaves(jax.tree.map(leaf, maps, trainable(stacked)))))

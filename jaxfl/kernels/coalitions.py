@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, Int, Key, Shaped
 
 from jaxfl.core.options import checked
 from jaxfl.core.types import Scalar
+from jaxfl.kernels.mixing import possible_sizes
 
 # No search takes so many passes over the clients; rounding errors could let one go on for ever.
 PASSES = 100
@@ -51,7 +52,7 @@ def error_bounds(
       >>> error_bounds(jnp.array([0, 0]), apart, jnp.array([50, 50]), 5.0).tolist()
       [0.75, 0.75]
     """
-    sizes = jnp.maximum(sizes.astype(jnp.result_type(sizes, float)), 1.0)
+    sizes = jnp.maximum(possible_sizes(sizes), 1.0)
     same = coalition[:, None] == coalition[None]
     total = (same * sizes[None]).sum(axis=1)
     shift = (same * sizes[None] * divergence).sum(axis=1) / total
@@ -95,7 +96,7 @@ def find_coalitions(
     clients = divergence.shape[0]
     places = jnp.arange(clients) if ids is None else ids
     slots = min(coalitions, clients)
-    sizes = jnp.maximum(sizes.astype(jnp.result_type(sizes, float)), 1.0)
+    sizes = jnp.maximum(possible_sizes(sizes), 1.0)
     shifts = divergence * sizes[None]
 
     def value(count: Array, total: Array, divergences: Array) -> Array:
@@ -176,6 +177,6 @@ def coalition_weights(coalition: Int[Array, "m"], sizes: Shaped[Array, "m"]) -> 
       [[0.25, 0.75, 0.0], [0.25, 0.75, 0.0], [0.0, 0.0, 1.0]]
     """
     same = coalition[:, None] == coalition[None]
-    shares = same * sizes[None].astype(float)
+    shares = same * possible_sizes(sizes)[None]
     rows = jnp.where(shares.any(axis=1, keepdims=True), shares, same)
     return rows / rows.sum(axis=1, keepdims=True)

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int, Shaped
 
 from jaxfl.core.options import checked
 from jaxfl.core.shapes import Stack
+from jaxfl.core.trainable import trainable
 from jaxfl.core.tree import wide
 from jaxfl.kernels.gossip import metropolis
 from jaxfl.kernels.similarity import root
@@ -248,7 +249,7 @@ def disagreement(models: Stack) -> Float[Array, ""]:
       >>> disagreement(jnp.array([[[1.0]], [[5.0]]])).tolist()
       2.0
     """
-    leaves = [wide(x) for x in jax.tree.leaves(models)]
+    leaves = [wide(x) for x in jax.tree.leaves(trainable(models))]
     squares = sum(jnp.sum(jnp.square(x - x.mean(axis=0, keepdims=True))) for x in leaves)
     return root(jnp.asarray(squares) / (leaves[0].shape[0] * leaves[0].shape[1]))
 

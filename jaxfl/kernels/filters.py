@@ -8,6 +8,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 from jaxfl.core import tree
 from jaxfl.core.options import checked
 from jaxfl.core.shapes import Stack
+from jaxfl.core.trainable import of_statistics, trainable
 from jaxfl.core.types import Scalar
 from jaxfl.kernels.mixing import everybody_if_nobody, mix
 from jaxfl.kernels.robust import ranks
@@ -52,7 +53,7 @@ def dnc(
       >>> (3 * dnc(updates, jax.random.key(0), byzantine=1)).round(2).tolist()
       [1.0, 1.0, 1.0, 0.0]
     """
-    matrix = tree.wide(tree.ravel(stacked))
+    matrix = tree.wide(tree.ravel(trainable(stacked)))
     reported = everybody_if_nobody(len(matrix), reported)
     places = jnp.arange(len(matrix)) if ids is None else ids
     count = reported.sum()
@@ -110,8 +111,9 @@ def fltrust(updates: Stack, reference: PyTree, reported: Bool[Array, "m"] | None
     total = trust.sum()
     length = jnp.where(inverse > 0, power / jnp.where(inverse > 0, inverse, 1.0), 0.0)[0]
     weights = trust / jnp.where(total > 0, total, 1.0)
-    mean = mix(weights, unit)
-    return tree.cast_like(jax.tree.map(lambda x: length * x, mean), reference)
+    # Statistics have no length.
+    update = jax.tree.map(lambda x: length * x, mix(weights, unit))
+    return tree.cast_like(tree.combine(of_statistics, mix(weights, updates), update), reference)
 
 
 @checked

@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jaxfl.core.options import checked
 from jaxfl.core.shapes import Stack
+from jaxfl.core.trainable import trainable
 from jaxfl.core.types import Scalar
 from jaxfl.kernels.mixing import size_weights
 from jaxfl.kernels.projection import project_rows
@@ -78,7 +79,7 @@ def layer_similarities(
       >>> layer_similarities(models, models)[:3, 0, 1].round(2).tolist()
       [0.5, 0.0, 1.0]
     """
-    leaves = [*jax.tree.leaves(whole), *jax.tree.leaves(latest)]
+    leaves = jax.tree.leaves((trainable(whole), trainable(latest)))
     return jnp.stack([similarities(whole, "cosine", snap), *map(cosine, leaves)])
 
 

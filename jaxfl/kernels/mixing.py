@@ -236,18 +236,35 @@ def positive_rows(values: Float[Array, "r m"]) -> Float[Array, "r m"]:
 
 
 @checked
+def possible_sizes(sizes: Shaped[Array, "m"]) -> Float[Array, "m"]:
+    """Numbers of examples as floats, 0 in place of those that cannot be: negative ones, NaN, inf.
+
+    A client tells its number itself.
+
+    Args:
+      sizes: [M], or who reported [M] bool.
+
+    Example:
+      >>> possible_sizes(jnp.array([3.0, -1.0, jnp.nan, jnp.inf])).tolist()
+      [3.0, 0.0, 0.0, 0.0]
+    """
+    sizes = sizes.astype(jnp.result_type(sizes, float))
+    return jnp.where(jnp.isfinite(sizes) & (sizes > 0), sizes, 0)
+
+
+@checked
 def size_weights(sizes: Shaped[Array, "m"]) -> Float[Array, "m"]:
     """Weights in proportion to numbers of examples, p_i = n_i / sum_j n_j; 1 / M if there are none.
 
     Args:
-      sizes: n_i [M]; or who reported [M] bool, who then have equal weights.
+      sizes: n_i [M], see `possible_sizes`; or who reported [M] bool, who then have equal weights.
 
     Example:
       >>> size_weights(jnp.array([1, 3, 0])).tolist()
       [0.25, 0.75, 0.0]
     """
     # float32 holds whole numbers up to 2^24, and their sum does not overflow beyond 2^31.
-    sizes = sizes.astype(jnp.result_type(sizes, float))
+    sizes = possible_sizes(sizes)
     total = sizes.sum()
     weights = sizes / jnp.maximum(total, 1)
     return jnp.where(total > 0, weights, 1 / sizes.shape[0])

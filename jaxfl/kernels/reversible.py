@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Shaped
 
 from jaxfl.core.options import checked
 from jaxfl.core.types import Scalar
+from jaxfl.kernels.mixing import possible_sizes
 
 # Newton steps for the multipliers of the row sums; fewer than ten are usual.
 MOST_STEPS = 60
@@ -96,7 +97,7 @@ def reversible_rows(
       >>> reversible_rows(similarity, jnp.array([5, 5]), 0.5).tolist()
       [[0.75, 0.25], [0.25, 0.75]]
     """
-    sizes = sizes.astype(jnp.result_type(sizes, float))
+    sizes = possible_sizes(sizes)
     present = sizes > 0
     q = sizes / jnp.where(present.any(), sizes.sum(), 1.0)
     plan = transport_plan(strength * similarity, q)

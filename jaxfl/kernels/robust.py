@@ -7,6 +7,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from jaxfl.core import tree
 from jaxfl.core.options import checked
 from jaxfl.core.shapes import Stack
+from jaxfl.core.trainable import of_statistics, trainable
 from jaxfl.core.types import Scalar
 from jaxfl.kernels.mixing import everybody_if_nobody, mix
 from jaxfl.kernels.similarity import inverse_norms, root, squared_differences
@@ -264,7 +265,7 @@ def geometric_median_weights(
         gaps = tree.subtract(stacked, mix(shares, stacked))
         squares = sum(
             jnp.sum(jnp.square(tree.wide(x).reshape(x.shape[0], -1)), axis=1)
-            for x in jax.tree.leaves(gaps)
+            for x in jax.tree.leaves(trainable(gaps))
         )
         distances = jnp.maximum(root(jnp.asarray(squares)), smoothing)
         # Relative to the nearest, so that the shares do not vanish.
@@ -290,8 +291,9 @@ def clip_updates(
     Args:
       before: models before the updates [M, ...].
       after: models after them [M, ...].
-      bound: the largest Euclidean norm of an update; None: the median norm of the updates that
-        count.
+      bound: the largest Euclidean norm of an update's parameters; None: the median norm of the
+        updates that count. The changes of running statistics of BatchNorm, which are no
+        parameters, are cut to the median of their own norms.
       reported: whose updates count for the median [M]; None: all.
 
     Example:
@@ -300,15 +302,22 @@ def clip_updates(
       [[2.0], [1.0]]
     """
     updates = jax.tree.map(jnp.subtract, after, before)
+    changes, parameters = tree.split(updates, of_statistics)
+    clipped = tree.join(_cut(changes, None, reported), _cut(parameters, bound, reported))
+    return tree.cast_like(jax.tree.map(jnp.add, before, clipped), after)
+
+
+def _cut(updates: Stack, bound: Scalar | None, reported: Bool[Array, "m"] | None) -> PyTree:
+    """The updates whose norms are cut to the bound, or to the median of those that count."""
+    leaves, structure = jax.tree.flatten(updates)
+    if not leaves:
+        return updates
     # 0 for an update of nothing.
-    inverse = inverse_norms(updates)
+    inverse = inverse_norms(tuple(leaves))
     norms = jnp.where(inverse > 0, 1 / jnp.where(inverse > 0, inverse, 1.0), 0.0)
     median_norm = median(norms, reported)
     factors = jnp.minimum(1.0, inverse * (median_norm if bound is None else bound))
-    clipped = jax.tree.map(
-        lambda b, u: b + u * factors.reshape(-1, *[1] * (u.ndim - 1)), before, updates
-    )
-    return tree.cast_like(clipped, after)
+    return structure.unflatten(tree.scale(leaves, factors))
 
 
 @checked

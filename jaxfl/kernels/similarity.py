@@ -7,6 +7,8 @@ There are two ways to a Euclidean distance, which differ in accuracy and cost. `
 takes one Gram matrix of the models less their mean: it is cheap, and accurate unless one model is
 far from all others. `squared_differences` and `distances_l2` subtract every pair: they are accurate
 whatever the other models are, and read all models M times.
+
+Running statistics of BatchNorm are not compared, see `core.trainable`.
 """
 
 from collections.abc import Callable
@@ -21,6 +23,7 @@ from jaxtyping import Array, Float, PyTree, Shaped
 from jaxfl.core.errors import check
 from jaxfl.core.options import Names, checked
 from jaxfl.core.shapes import Stack
+from jaxfl.core.trainable import trainable
 from jaxfl.core.tree import LARGEST_ENTRY, wide
 from jaxfl.core.types import Scalar
 
@@ -53,7 +56,8 @@ def gram(stacked: Stack, other: Stack | None = None) -> Float[Array, "m n"]:
             x_rows, y_rows.T, precision=Precision.HIGHEST, preferred_element_type=number_type
         )
 
-    products = jax.tree.map(leaf, stacked, stacked if other is None else other)
+    stacked = trainable(stacked)
+    products = jax.tree.map(leaf, stacked, stacked if other is None else trainable(other))
     return jnp.asarray(sum(jax.tree.leaves(products)))
 
 
@@ -159,7 +163,7 @@ def distances_l1(stacked: Stack) -> Float[Array, "m m"]:
         rows = x.reshape(x.shape[0], -1)
         return lax.map(lambda row: jnp.abs(rows - row[None]).sum(axis=1), rows)
 
-    return jnp.asarray(sum(map(leaf, jax.tree.leaves(stacked))))
+    return jnp.asarray(sum(map(leaf, jax.tree.leaves(trainable(stacked)))))
 
 
 @checked
@@ -260,7 +264,7 @@ def inverse_norms(stacked: Stack) -> Float[Array, "m"]:
     rescaled, power = scaled(stacked)
     squares = sum(
         jnp.sum(jnp.square(wide(x).reshape(x.shape[0], -1)), axis=1)
-        for x in jax.tree.leaves(rescaled)
+        for x in jax.tree.leaves(trainable(rescaled))
     )
     return _inverse(root(jnp.asarray(squares))) / power
 
@@ -283,10 +287,10 @@ def root(squares: Float[Array, "*s"]) -> Float[Array, "*s"]:
 
 @checked
 def scaled(stacked: Stack) -> tuple[PyTree, Float[Array, "m"]]:
-    """Each model over the power of two nearest its largest entry, and those powers [M].
+    """Each model over the power of two nearest its largest parameter, and those powers [M].
 
-    No digit is lost, and squares of the rescaled models neither overflow nor vanish. The power of a
-    zero model is 1.
+    No digit is lost, and squares of the rescaled parameters neither overflow nor vanish. The power
+    of a zero model is 1.
 
     Args:
       stacked: models [M, ...] or a matrix [M, D].
@@ -299,7 +303,7 @@ def scaled(stacked: Stack) -> tuple[PyTree, Float[Array, "m"]]:
     def largest(x: Array) -> Shaped[Array, "m"]:
         return jnp.abs(x.reshape(x.shape[0], -1)).max(axis=1, initial=0.0)
 
-    power = jnp.stack([largest(x) for x in jax.tree.leaves(stacked)]).max(axis=0)
+    power = jnp.stack([largest(x) for x in jax.tree.leaves(trainable(stacked))]).max(axis=0)
     power = power.astype(jnp.result_type(power, 1.0))
     # Without a mantissa a float is a power of two; the largest float rounds to infinity.
     limits = jnp.finfo(power.dtype)
@@ -361,7 +365,7 @@ def _similarities_of_ones_own(
     function: Callable[[PyTree], Float[Array, "m m"]], name: str, stacked: PyTree
 ) -> Float[Array, "m m"]:
     """The finite values of a function that is not the library's, whose form is checked."""
-    values = function(stacked)
+    values = function(trainable(stacked))
     models = jax.tree.leaves(stacked)[0].shape[0]
     shape, number_type = getattr(values, "shape", None), getattr(values, "dtype", None)
     is_float = number_type is not None and jnp.issubdtype(number_type, jnp.floating)
@@ -397,5 +401,5 @@ def _less_mean(stacked: PyTree) -> PyTree:
 
 def _matrix(stacked: PyTree) -> Float[Array, "m d"]:
     """All parameters of each model in one row."""
-    rows = [wide(x).reshape(x.shape[0], -1) for x in jax.tree.leaves(stacked)]
+    rows = [wide(x).reshape(x.shape[0], -1) for x in jax.tree.leaves(trainable(stacked))]
     return jnp.concatenate(rows, axis=1)

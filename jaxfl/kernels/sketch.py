@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Key
 
 from jaxfl.core.options import checked
 from jaxfl.core.shapes import Stack
+from jaxfl.core.trainable import trainable
 from jaxfl.core.tree import wide
 from jaxfl.kernels.similarity import scaled
 
@@ -73,7 +74,7 @@ def sketches(key: Key[Array, ""], stacked: Stack, size: int) -> Float[Array, "m 
         return add(total, rest, jax.random.fold_in(leaf_key, whole)) if rest.shape[1] else total
 
     total = jnp.zeros((clients, size), power.dtype)
-    for number, leaf in enumerate(jax.tree.leaves(stacked)):
+    for number, leaf in enumerate(jax.tree.leaves(trainable(stacked))):
         total = add_leaf(total, leaf.reshape(clients, -1), jax.random.fold_in(key, number))
     # Sums of many of the largest floats are the largest float.
     limit = jnp.finfo(power.dtype).max

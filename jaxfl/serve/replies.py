@@ -10,13 +10,10 @@ from flwr.app import Message, RecordDict
 
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError, warn
-from jaxfl.core.messages import Up
+from jaxfl.core.messages import MOST_EXAMPLES, Up
 from jaxfl.serve.forms import ExchangeForm, stacked
 from jaxfl.serve.pack import METRICS, unpack_ups
 from jaxfl.serve.round_log import ScoreLog
-
-# The most examples that a client may say it owns: sums over a cohort stay exact in float32.
-MOST_EXAMPLES = 2**24
 
 
 class Arrivals(NamedTuple):

@@ -10,7 +10,15 @@ from jaxtyping import Array, ArrayLike, Bool, Int, PyTree
 
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError, check
-from jaxfl.core.messages import Clients, ServerState, Uploads, Wire, models_of, wire_of
+from jaxfl.core.messages import (
+    MOST_EXAMPLES,
+    Clients,
+    ServerState,
+    Uploads,
+    Wire,
+    models_of,
+    wire_of,
+)
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State
 from jaxfl.simulation.checks import check_algorithm
 from jaxfl.simulation.rounds import keep_finite
@@ -52,17 +60,19 @@ def server_step(algorithm: Algorithm) -> ServerStep:
         the clients' examples at the start needs `algorithm.init(key, train)` here.
       - uploads: what the clients send [M, ...], in the form of `Up.after`: models for most methods,
         a part of the model or a tuple for others.
-      - sizes: numbers of examples [M].
+      - sizes: numbers of examples [M], from 0 to 2^24.
       - reported: who has sent something [M]; None: all. What the others' rows hold does not count.
       - before: from what each client trained [M, ...]; it takes the place of what has not arrived.
         None: what the clients deploy by the state, or what the server sends to all.
-      - plain: what the clients tell beside [M, ...], for methods that ask for it.
+      - plain: what the clients tell beside [M, ...], for methods that ask for it. A client whose
+        numbers are not finite, or so large that their squares overflow, has not reported.
       - data: of the clients [M, n, ...], for methods whose clients look at their data before they
         take the server's reply. Examples are not needed otherwise.
       - key: of the round; None: `jax.random.key(0)`.
 
-      It raises an InputError if uploads, sizes and reported are of different numbers of clients, or
-      if the uploads have not the form that the method needs.
+      It raises an InputError if uploads, sizes and reported are of different numbers of clients, if
+      a size cannot be a number of examples, if a number of `before` is not finite, or if the
+      uploads have not the form that the method needs.
 
     Raises:
       InputError: the method is not written as messages, or its clients send nothing.
@@ -99,12 +109,17 @@ def server_step(algorithm: Algorithm) -> ServerStep:
         uploads, plain, before = jax.tree.map(
             lambda x: x if isinstance(x, jax.Array) else np.asarray(x), (uploads, plain, before)
         )
+        _check_sizes(sizes)
         rows = [np.shape(x)[:1] for x in jax.tree.leaves((uploads, plain, before))]
         lengths = {clients, reported.size, *(row[0] if row else 0 for row in rows)}
         check(
             len(lengths) == 1,
             f"uploads, sizes and reported are of {sorted(lengths)} clients: give one row a client "
             "in each",
+        )
+        check(
+            all(np.isfinite(x).all() for x in jax.tree.leaves(before)),
+            "before has a number that is not finite: give the models that the clients trained from",
         )
         key = jax.random.key(0) if key is None else key
         state = _start(algorithm, key, clients) if state is None else state
@@ -127,6 +142,21 @@ def server_step(algorithm: Algorithm) -> ServerStep:
         return result
 
     return step
+
+
+def _check_sizes(sizes: np.ndarray) -> None:
+    """Checks that these may be numbers of examples; the serving side has the same limit."""
+    check(
+        sizes.ndim == 1 and np.issubdtype(sizes.dtype, np.number),
+        f"sizes are {sizes.dtype} {list(sizes.shape)}: expected a number of examples for each "
+        "client",
+    )
+    good = np.isfinite(sizes) & (sizes >= 0) & (sizes <= MOST_EXAMPLES)
+    for client in np.flatnonzero(~good)[:1]:
+        raise InputError(
+            f"sizes has {sizes[client]} for client {client}: expected a number of examples from 0 "
+            f"to {MOST_EXAMPLES}"
+        )
 
 
 def _start(algorithm: Algorithm, key: PRNGKey, clients: int) -> State:
@@ -162,8 +192,9 @@ def _advance(
     cohort = Cohort(ids, examples, examples, round=0)
     if before is None:
         before = _start_of_training(wire, memory, known, cohort, uploads)
-    reported = reported & tree.finite_squares(uploads, sizes.size)
+    reported = reported & tree.finite_squares((uploads, plain), sizes.size)
     uploads = tree.choose(reported, uploads, before)
+    plain = tree.choose(reported, plain, tree.zeros_like(plain))
     first, *others = wire.exchanges
     received = Uploads(ids, sizes, reported, uploads, before, plain)
     outcome = first.server(key, known, received)  # pyright: ignore[reportOptionalCall]

@@ -11,10 +11,11 @@ from jaxfl.core.facts import facts_of
 from jaxfl.core.messages import Clients, ServerState, Up, Uploads, Wire, floats, ups_of
 from jaxfl.core.types import Algorithm, AlgorithmFactory, Cohort, Federation, State
 from jaxfl.experiment.privacy.dataflow import follow
-from jaxfl.testing.equality import close, equal, require
+from jaxfl.simulation.server_step import server_step
+from jaxfl.testing.equality import all_finite, close, equal, require
 from jaxfl.testing.federations import C, uneven
 from jaxfl.testing.quick_key import quick_key
-from jaxfl.testing.runs import cohort_of, honest_round, jit, made, pick, run
+from jaxfl.testing.runs import cohort_of, honest_round, init_key, jit, made, pick, run
 from jaxfl.testing.tasks import normed, shallow
 
 NOT_MESSAGES = "not written as messages"
@@ -192,4 +193,48 @@ def check_lost(factory: AlgorithmFactory) -> None:
         equal(program(cohort, 0.0), program(cohort, 1.0), words)
 
 
-RULES = (check_alone, check_told, check_lost)
+def check_numbers(factory: AlgorithmFactory) -> None:
+    """Numbers that a client tells beside its model, and that cannot be, spoil nothing.
+
+    Where they are not finite the client does not count. Where they are negative or enormous the
+    server's state and the weights are finite all the same, and no weight is negative. It looks at
+    methods whose round is one exchange, or one and a reply of which nothing more is kept.
+    """
+    algorithm = made(factory, shallow)
+    wire = wire_of_method(factory, algorithm)
+    if wire is None or wire.exchanges[0].server is None or len(wire.exchanges) > 2:
+        return
+    liar, train = 2, uneven().train
+    state = jit(algorithm.init)(init_key(), train)
+    memory, record = state.clients
+    down = jit(wire.download)(ServerState(state.server, record))
+    cohort = cohort_of(uneven(), np.arange(C))
+    _, ups, _ = jit(wire.exchanges[0].client)(quick_key(0), memory, down, cohort)
+    first, *others = ups_of(ups)
+    if others or not jax.tree.leaves(first.plain):
+        return
+    step = server_step(algorithm)
+
+    def told(number: float, reported: Any = None) -> tuple:
+        def leaf(x: Any) -> np.ndarray:
+            values = np.array(x)
+            values[liar] = number if np.issubdtype(values.dtype, np.floating) else -1
+            return values
+
+        plain = jax.tree.map(leaf, first.plain)
+        given = {"before": first.before, "plain": plain, "data": train, "key": quick_key(1)}
+        found = step(state, first.after, uneven().sizes, reported, **given)
+        return found.state, found.weights
+
+    for number in (-1.0, 1e15):
+        after, weights = told(number)
+        all_finite((after, weights), f"a client tells {number:g}")
+        for matrix in jax.tree.leaves(weights):
+            require(matrix.min() >= 0, f"a client tells {number:g}, and a weight is negative")
+    if any(np.issubdtype(x.dtype, np.floating) for x in jax.tree.leaves(first.plain)):
+        silent = told(0.0, np.arange(C) != liar)
+        for number in (np.nan, np.inf):
+            equal(told(number), silent, f"a client that tells {number} counts:")
+
+
+RULES = (check_alone, check_told, check_lost, check_numbers)

@@ -9,11 +9,26 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
+from jaxfl.core import tree
 from jaxfl.core.errors import InputError
 from jaxfl.core.facts import facts_of
-from jaxfl.core.types import AlgorithmFactory, Federation, State
+from jaxfl.core.trainable import of_statistics, trainable
+from jaxfl.core.types import (
+    AlgorithmFactory,
+    Cohort,
+    Federation,
+    Fitted,
+    Gradient,
+    Objective,
+    Params,
+    PRNGKey,
+    State,
+    Task,
+)
 from jaxfl.simulation import rounds
 from jaxfl.testing.equality import close, differ, equal, require
 from jaxfl.testing.federations import C, padded, uneven
@@ -21,6 +36,7 @@ from jaxfl.testing.quick_key import quick_key
 from jaxfl.testing.runs import (
     between,
     cohort_of,
+    deployed,
     full,
     half,
     honest_round,
@@ -29,8 +45,9 @@ from jaxfl.testing.runs import (
     made,
     pick,
     run,
+    run_key,
 )
-from jaxfl.testing.tasks import shallow
+from jaxfl.testing.tasks import idle, shallow
 
 
 def check_padding(factory: AlgorithmFactory) -> None:
@@ -181,6 +198,52 @@ def row_stochastic(weights: Any) -> None:
         )
 
 
+def check_comparisons(factory: AlgorithmFactory) -> None:
+    """Nothing that is compared or chosen depends on dropout or on running statistics.
+
+    Clients move their parameters by numbers of their own, and their statistics by others, which the
+    model's predictions do not use.
+    """
+
+    def two_rounds(rate: float, move: float) -> tuple:
+        algorithm = factory(_still(idle(rate), move))
+        state, info, _ = run(algorithm, uneven(), 2)
+        return trainable(state), info.weights, trainable(deployed(algorithm, state, C, uneven()))
+
+    close(
+        two_rounds(0.5, 0.0),
+        two_rounds(0.0, 4.0),
+        1e-5,
+        "with other dropout and other statistics of BatchNorm, where training moves parameters all "
+        "the same (is there something that core.trainable should leave out?):",
+    )
+
+
+def _still(task: Task, move: float) -> Task:
+    """The task in which training moves each client's parameters to a place of its own.
+
+    No example passes through the model in training, and gradients are 0.
+    """
+
+    def moved(client: Any, start: Params) -> Params:
+        def leaf(keys: tuple, x: Any) -> Any:
+            if of_statistics(tree.path(keys)):
+                return x + move * (1 + client)
+            key = jax.random.fold_in(jax.random.fold_in(run_key(), client), x.size)
+            return x + jax.random.normal(key, x.shape)
+
+        return jax.tree_util.tree_map_with_path(leaf, start)
+
+    def fit(key: PRNGKey, params: Params, anchor: PyTree, cohort: Cohort) -> Fitted:
+        zeros = jnp.zeros(cohort.ids.size)
+        return Fitted(jax.vmap(moved)(cohort.ids, params), zeros, zeros.astype(int) + 1)
+
+    def gradient(objective: Objective) -> Gradient:
+        return lambda *given: jax.tree.map(jnp.zeros_like, task.gradient(objective)(*given))
+
+    return task._replace(trainer=lambda objective, **differing: fit, gradient=gradient)
+
+
 def check_floats(factory: AlgorithmFactory) -> None:
     """Who mixes also sends, and what is sent is counted."""
     _, info, _ = run(made(factory, shallow), uneven(), 2)
@@ -209,5 +272,6 @@ RULES = (
     check_vmap,
     check_absence,
     check_rows,
+    check_comparisons,
     check_floats,
 )

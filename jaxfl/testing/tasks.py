@@ -50,6 +50,31 @@ class Normed(nn.Module):
         return self(x, until_head=True)
 
 
+class Idle(nn.Module):
+    """A body of 8 and a head, dropout, and statistics of the inputs, which no prediction uses."""
+
+    rate: float
+    head = "Dense_1"
+
+    @nn.compact
+    def __call__(self, x: Array, train: bool = False, *, until_head: bool = False) -> Array:
+        """Logits, or what the head gets."""
+        nn.BatchNorm(use_running_average=not train, use_bias=False, use_scale=False)(x)
+        x = nn.Dropout(self.rate, deterministic=not train)(nn.relu(nn.Dense(8)(x)))
+        return x if until_head else nn.Dense(2)(x)
+
+    def features(self, x: Array) -> Array:
+        """What the head gets."""
+        return self(x, until_head=True)
+
+
+@functools.cache
+def idle(rate: float, **options: Any) -> Task:
+    """As `shallow`, with `Idle`."""
+    options = {"steps": 5, "batch_size": 8, "optimizer": sgd(0.1)} | options
+    return classification(Idle(rate), jnp.zeros(8), **options)
+
+
 @functools.cache
 def normed(**options: Any) -> Task:
     """As `shallow`, with batch normalisation and dropout."""

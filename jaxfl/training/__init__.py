@@ -12,12 +12,11 @@ What methods need of it has names here:
   `without_statistics`, `moving_statistics`, `change_term`
 """
 
+from jaxfl.core.trainable import of_statistics, trainable
 from jaxfl.training.batch_statistics import (
     change_term,
     moving_statistics,
-    of_statistics,
     statistics,
-    trainable,
     without_statistics,
 )
 from jaxfl.training.deployed import completion, deployed_losses

@@ -14,34 +14,7 @@ import optax
 from jaxtyping import Array, PyTree
 
 from jaxfl.core import tree
-
-# flax's name of the collection
-STATISTICS = "batch_stats"
-
-
-def of_statistics(path: str) -> bool:
-    """Whether the path of a leaf is that of a statistic.
-
-    Example:
-      >>> of_statistics("batch_stats/BatchNorm_0/mean")
-      True
-    """
-    return STATISTICS in path.split("/")
-
-
-def trainable(model: PyTree) -> Any:
-    """The trainable part of a model: None in place of each statistic, which JAX counts as no leaf.
-
-    Args:
-      model: anything that contains models.
-
-    Example:
-      >>> parts = trainable({"params": {"bias": jnp.ones(2)}, "batch_stats": {"mean": jnp.ones(1)}})
-      >>> parts["batch_stats"], parts["params"]["bias"].tolist()
-      ({'mean': None}, [1.0, 1.0])
-    """
-    _, rest = tree.split(model, of_statistics)
-    return rest
+from jaxfl.core.trainable import of_statistics
 
 
 def statistics(model: PyTree) -> Any:

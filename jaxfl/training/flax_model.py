@@ -12,7 +12,7 @@ The statistics of BatchNorm are handled in one of two ways.
   is the change of the statistics with its sign turned. The optimiser subtracts that gradient
   unchanged. Nothing else has a derivative by the statistics: predictions and features take them
   for constants, and a penalty of a method's objective is on the parameters alone
-  (`batch_statistics.trainable`).
+  (`core.trainable`).
 - "recomputed": the statistics are not a part of the model. Before a client predicts with a model,
   it computes the statistics on its own training examples.
 
@@ -34,8 +34,9 @@ from jaxtyping import Array, PyTree
 from jaxfl.core import tree
 from jaxfl.core.errors import check
 from jaxfl.core.options import checked
+from jaxfl.core.trainable import STATISTICS, of_statistics
 from jaxfl.core.types import Dataset, Params, PRNGKey
-from jaxfl.training.batch_statistics import STATISTICS, change_term, of_statistics
+from jaxfl.training.batch_statistics import change_term
 from jaxfl.training.functions import Functions
 from jaxfl.training.loop import sum_parts
 from jaxfl.training.module_layers import (

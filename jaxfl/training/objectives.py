@@ -13,8 +13,8 @@ from jaxtyping import Array, Float, Int, PyTree, Shaped
 
 from jaxfl.core import tree
 from jaxfl.core.errors import check
+from jaxfl.core.trainable import trainable
 from jaxfl.core.types import Dataset, Objective, Params, PRNGKey, Problem, Scalar
-from jaxfl.training.batch_statistics import trainable
 
 
 def data_loss(problem: Problem, apply: Callable | None = None) -> Objective:

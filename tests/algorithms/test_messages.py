@@ -97,6 +97,9 @@ def test_rounds_of_other_forms_than_composition_knows_are_refused():
         ("models", [1, 2], "of [2, 4] clients"),
         ("wrong", [1, 1, 1, 1], "give them in the form"),
         ("scalar", [1, 1, 1, 1], "one row a client"),
+        ("models", [1, -2, 1, 1], "sizes has -2 for client 1: expected a number of examples"),
+        ("models", [1, 1, np.nan, 1], "sizes has nan for client 2"),
+        ("models", ["1", "1", "1", "1"], "expected a number of examples for each client"),
     ],
 )
 def test_a_server_step_says_in_one_line_what_is_wrong_with_uploads(uploads, sizes, words):

@@ -27,10 +27,11 @@ from jaxfl.algorithms import (
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError
 from jaxfl.core.facts import facts_of
-from jaxfl.core.types import Cohort, Fitted
+from jaxfl.core.trainable import of_statistics
+from jaxfl.core.types import Cohort
 from jaxfl.simulation.evaluate import fine_tuning_loss
 from jaxfl.testing.variants import variants
-from jaxfl.training.batch_statistics import of_statistics, statistics
+from jaxfl.training.batch_statistics import statistics
 
 C = 6
 # Each client sends to the next, and client 0 to client 2 as well: shares are not doubly stochastic.
@@ -187,47 +188,6 @@ def test_losses_by_which_clients_choose_are_those_of_deployed_models(factory):
         for seed in (0, 1):
             value = objective(model, batch, None, quick_key(seed))[0]
             np.testing.assert_allclose(value, expected, rtol=1e-5)
-
-
-def still(task):
-    """The task in which training moves each client's parameters to a place of its own.
-
-    Nothing passes through the model in training, and gradients are 0.
-    """
-
-    def move(client, start):
-        def leaf(keys, x):
-            place = jax.random.fold_in(jax.random.fold_in(KEY, client), x.size)
-            return x if of_statistics(tree.path(keys)) else x + jax.random.normal(place, x.shape)
-
-        return jax.tree_util.tree_map_with_path(leaf, start)
-
-    def trainer(objective, **changes):
-        def fit(key, params, anchor, cohort):
-            zero = jnp.zeros(cohort.ids.size)
-            return Fitted(jax.vmap(move)(cohort.ids, params), zero, zero.astype(int) + 1)
-
-        return fit
-
-    def gradient(objective):
-        def zero(*arguments):
-            return jax.tree.map(jnp.zeros_like, task.gradient(objective)(*arguments))
-
-        return zero
-
-    return task._replace(trainer=trainer, gradient=gradient)
-
-
-@pytest.mark.long
-def test_where_nothing_is_trained_dropout_changes_nothing(factory):
-    """Choices, graphs and deployed models are made in evaluation mode, and depend on no key."""
-    results = []
-    for rate in (0.5, 0.0):
-        algorithm = factory(still(marked(rate)))
-        state, info = rounds(algorithm)
-        models = deployed(algorithm, state, C, marked_groups())
-        results.append((state, info.weights, models))
-    close(*results, 1e-5)
 
 
 @pytest.mark.long

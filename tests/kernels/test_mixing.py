@@ -121,6 +121,8 @@ def test_matrices_compose():
 def test_size_weights():
     np.testing.assert_allclose(size_weights(jnp.array([1, 3, 0])), [0.25, 0.75, 0])
     np.testing.assert_allclose(size_weights(jnp.array([0, 0])), [0.5, 0.5])
+    impossible = jnp.array([1.0, 3.0, -2.0, jnp.nan, jnp.inf])
+    np.testing.assert_allclose(size_weights(impossible), [0.25, 0.75, 0, 0, 0])
 
 
 def test_a_sender_left_out_has_no_weight_and_the_others_grow_in_proportion():

@@ -14,8 +14,8 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from jaxfl.core import tree
 from jaxfl.core.ragged import padded
+from jaxfl.core.trainable import of_statistics, trainable
 from jaxfl.core.types import Cohort, Dataset, Fit, Fitted, Objective, Params, PRNGKey, Scalar
-from jaxfl.training.batch_statistics import of_statistics, trainable
 
 
 class Client(NamedTuple):

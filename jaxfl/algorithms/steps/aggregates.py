@@ -8,10 +8,10 @@ from jaxtyping import Array, Float
 from jaxfl.algorithms.steps.heads import part_weights
 from jaxfl.core import tree
 from jaxfl.core.messages import Outcome, ServerState, Uploads
+from jaxfl.core.trainable import of_statistics
 from jaxfl.core.types import Params, PRNGKey, Scalar
 from jaxfl.kernels.mixing import mix, size_weights
 from jaxfl.kernels.products import mix_products
-from jaxfl.training.batch_statistics import of_statistics
 from jaxfl.training.lora import LORA, is_adapter
 
 # uploads -> (the aggregate, the senders' weights [M]); the weights are None if the aggregate is not

@@ -16,7 +16,6 @@ from jaxfl.core.options import checked
 from jaxfl.core.types import Cohort, Dataset, Fit, Fitted, Params, PRNGKey, Problem, Scalar, Task
 from jaxfl.kernels.alignment import Alignment, misalignment
 from jaxfl.kernels.similarity import inverse_norms
-from jaxfl.training.batch_statistics import trainable
 from jaxfl.training.objectives import data_loss
 
 
@@ -78,7 +77,7 @@ def fit_aligned(task: Task, lam: Scalar, anchor: Alignment) -> Fit:
     def objective(params: Params, batch: Dataset, aligned: tuple, key: PRNGKey):
         centre, factor = aligned
         value, aux = loss(params, batch, None, key)
-        distance = misalignment(trainable(params), trainable(centre), factor, anchor)
+        distance = misalignment(params, centre, factor, anchor)
         return value + lam / 2 * distance, aux
 
     fit = task.trainer(objective)

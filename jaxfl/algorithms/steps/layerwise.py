@@ -20,10 +20,10 @@ from jaxfl.core.messages import (
     Uploads,
     Wire,
 )
+from jaxfl.core.trainable import of_statistics
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Task, take_offer
 from jaxfl.kernels.mixing import isolate, keep_own, mix
 from jaxfl.kernels.similarity import gram
-from jaxfl.training.batch_statistics import of_statistics
 from jaxfl.training.objectives import data_loss
 
 # One matrix for each layer, by name [M, M] (receiver, sender).
@@ -62,6 +62,8 @@ def by_layer(model: Params) -> dict[str, tuple[Array, ...]]:
 def mix_layers(rows: dict[str, PyTree], stacked: Params) -> Params:
     """Mixtures of models with weights of each layer, see `mixing.mix`.
 
+    Statistics of a layer that has no parameters are mixed as the first layer is.
+
     Args:
       rows: a matrix or `Edges` for each layer, by the names of `by_layer`.
       stacked: models [M, ...].
@@ -72,10 +74,12 @@ def mix_layers(rows: dict[str, PyTree], stacked: Params) -> Params:
       >>> mixtures["a"].tolist(), mixtures["b"].tolist()
       ([1.0, 3.0], [2.0, 2.0])
     """
-    by_leaf = jax.tree_util.tree_map_with_path(
-        lambda keys, leaf: rows[layer_of(tree.path(keys))], stacked
-    )
-    return mix(by_leaf, stacked)
+    first = next(iter(rows.values()))
+
+    def row(keys: tuple, leaf: Array) -> PyTree:
+        return rows.get(layer_of(tree.path(keys)), first)
+
+    return mix(jax.tree_util.tree_map_with_path(row, stacked), stacked)
 
 
 class LayerRecord(NamedTuple):

@@ -28,9 +28,9 @@ from jaxfl.core.messages import (
     Wire,
     download_server,
 )
+from jaxfl.core.trainable import of_statistics, trainable
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Objective, Params, PRNGKey, Task
 from jaxfl.kernels.server_optimizer import optimizer_step
-from jaxfl.training.batch_statistics import of_statistics, trainable
 from jaxfl.training.objectives import data_loss
 
 
