@@ -14,6 +14,7 @@ import argparse
 import ast
 import collections
 import functools
+import itertools
 import json
 import os
 import random
@@ -187,9 +188,16 @@ def _tracer():
 
 
 def selected(tests, seconds, limit):
-    """The quickest tests, as many as take `limit` seconds together, and one at least."""
+    """The quickest tests, as many as take `limit` seconds together, and one at least.
+
+    After those that executed the line come the others of their files: a program that an earlier
+    test has compiled is used without its lines being executed.
+    """
+    files = {test.partition("::")[0] for test in tests}
+    others = {test for test in seconds if test.partition("::")[0] in files} - {*tests}
+    quickest = [sorted(part, key=seconds.__getitem__) for part in (tests, others)]
     chosen, total = [], 0.0
-    for test in sorted(tests, key=seconds.__getitem__):
+    for test in itertools.chain(*quickest):
         total += seconds[test]
         if chosen and total > limit:
             break

@@ -23,6 +23,7 @@ from rich.console import Console
 
 from jaxfl.cli import supervisor
 from jaxfl.cli.arguments import (
+    as_meant,
     check_all_read,
     check_command,
     check_complete,
@@ -217,7 +218,7 @@ def parse(
     arguments: Sequence[str],
 ) -> Run | Resume | Compare | Describe | List | Predict | Prepare | Report | Sweep | Cite:
     """The command with its options; they start from those of `--config` or `--preset`, if given."""
-    arguments = with_names(arguments)
+    arguments = with_names(as_meant(arguments))
     check_command(arguments[0], NAMES)
     for many in ("--hyper", "--algorithms", "--over", "--defend", "--keep"):
         check(

@@ -1,5 +1,6 @@
 """The words of a command line: what is read before the parser, and what errors say of them."""
 
+import os
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -8,6 +9,7 @@ from jaxfl.algorithms import ALGORITHMS
 from jaxfl.cli.groups import REQUIRED, form_of, nargs
 from jaxfl.core.errors import InputError, check, check_name, did_you_mean
 from jaxfl.core.options import options_of
+from jaxfl.core.text import composed
 from jaxfl.experiment.config.composite import FIELDS, KEEP, dashed, divided, option, owners
 from jaxfl.experiment.config.hints import hints, read_field
 from jaxfl.experiment.config.json_text import parse_part
@@ -39,6 +41,21 @@ def values(name: str, arguments: Sequence[str]) -> list[str]:
     """The values that follow an option on the command line, as `--name VALUE` or `--name=VALUE`."""
     followers = [b for a, b in pairwise(arguments) if a == name]
     return followers + [a.removeprefix(f"{name}=") for a in arguments if a.startswith(f"{name}=")]
+
+
+def as_meant(arguments: Sequence[str]) -> list[str]:
+    """The command line with the home folder in `--out=~/x`, and names as `composed` has them.
+
+    A shell puts the home folder in the place of `~` at the beginning of a word alone. What names a
+    file that exists stays as it is.
+    """
+    words = []
+    for word in arguments:
+        name, behind, value = word.partition("=")
+        if word.startswith("--") and value.startswith("~"):
+            word = f"{name}{behind}{os.path.expanduser(value)}"
+        words.append(word if os.path.exists(word) else composed(word))
+    return words
 
 
 def with_names(arguments: Sequence[str]) -> list[str]:

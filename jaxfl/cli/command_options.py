@@ -167,8 +167,8 @@ class Predict(CsvFileOptions, Plugins):
     """NPZ file with the inputs `x`, as the data set of the run has them, and optionally their
     targets `y`, for which the score is shown; or, for data of `jaxfl prepare csv`, a CSV file with
     the same columns, the target among them or not"""
-    client: str = "0"
-    """name or id of the client"""
+    client: str | None = None
+    """name or id of the client; the first one if not given"""
     proba: bool = False
     """also give the probability of each label"""
     calibrate: bool = False

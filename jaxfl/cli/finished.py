@@ -1,17 +1,19 @@
 """The commands about finished runs."""
 
 import functools
+import math
 import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 
 from jaxfl import experiment
 from jaxfl.cli.command_options import Predict, Report
 from jaxfl.core import tree
-from jaxfl.core.errors import check
+from jaxfl.core.errors import check, warn
 from jaxfl.data.arrays import read_npz
 from jaxfl.data.table.read import Sheet, read_sheet
 from jaxfl.data.table.windows import examples
@@ -34,6 +36,7 @@ from jaxfl.experiment.tables.formats import csv_text, print_sections
 from jaxfl.experiment.tables.sections import sections
 from jaxfl.experiment.tables.wording import keys_of_names, parse_names
 from jaxfl.simulation import processes
+from jaxfl.simulation.metrics import metric_of
 
 
 def report(command: Report, console: Console) -> None:
@@ -116,7 +119,8 @@ def predict(command: Predict, console: Console) -> None:
         command.out is None or command.overwrite or not os.path.exists(command.out),
         f"{command.out} exists: choose another --out, or add --overwrite",
     )
-    client = run.client_id(id_or_name(command.client, run.names))
+    warn_of_first(run, command)
+    client = run.client_id(id_or_name(command.client or "0", run.names))
     whose = {"which": command.which, "seed": command.seed, "fold": command.fold}
     ask = functools.partial(run.predict, client, **whose)
     if is_npz(command.input):
@@ -162,14 +166,48 @@ def predict(command: Predict, console: Console) -> None:
         temperature = run.temperature(client, which=command.which, seed=command.seed)
         console.print(f"temperature of the probabilities: {temperature:.4g}")
     if new.y is not None:
-        inputs = run.summary.get("inputs")
-        if inputs is not None and inputs["classes"]:
-            # Positions without a label, which are -1, do not count.
-            labelled = new.y >= 0 if predictions.ndim > 1 else np.ones(new.y.shape, bool)
-            console.print(f"accuracy: {np.mean((predictions == new.y)[labelled]):.4f}")
-        else:
-            error = new.unit * np.sqrt(np.mean(np.square(predictions - new.y)))
-            console.print(f"root mean squared error: {error:.4f}")
+        outputs = run.scores(client, new.x, **whose)
+        for name in run.config.metric:
+            title, score = score_of_run(run, name, outputs, predictions, new)
+            console.print(f"{title}: {score:.4f}", markup=False, highlight=False)
+
+
+def warn_of_first(run: experiment.FinishedRun, command: Predict) -> None:
+    """Says whose model predicts where the command line leaves it open."""
+    first = []
+    if command.client is None and run.config.clients != 1:
+        name = f"{run.names[0]}, the first client" if run.names else "client 0"
+        first.append(f"{name} (--client names another)")
+    if command.fold is None and run.config.folds > 1:
+        part = (1 - 1 / run.config.folds) * (1 - run.config.val)
+        first.append(f"fold 0, trained on {part:.0%} of the examples (--fold)")
+    if command.seed is None and run.config.seeds > 1:
+        first.append(f"seed {run.config.seed} (--seed)")
+    if first:
+        warn(f"the model that predicts is that of {' and of '.join(first)}")
+
+
+def score_of_run(
+    run: experiment.FinishedRun, name: str, outputs: np.ndarray, predictions: Any, new: "Examples"
+) -> tuple[str, float]:
+    """The title and the value of one of a run's metrics on new examples, in their own unit.
+
+    Args:
+      run: that the model is of.
+      name: of the metric.
+      outputs: of the model [B, ...].
+      predictions: made of them [B, ...].
+      new: the examples, with their targets.
+    """
+    metric = metric_of(name, run.class_names)
+    if name == "accuracy":
+        # Positions without a label, which are -1, do not count.
+        labelled = new.y >= 0 if predictions.ndim > 1 else np.ones(new.y.shape, bool)
+        return metric.title, float(np.mean((predictions == new.y)[labelled]))
+    y = new.y if new.unit == 1.0 else new.unit * new.y
+    given = (new.unit * outputs, y, np.ones(len(y), np.float32))
+    value = float(metric.score(*map(jnp.asarray, given)))
+    return metric.title, math.sqrt(value) if metric.root else value
 
 
 EXAMPLE = "example"  # of an npz file, by its place

@@ -5,11 +5,12 @@ What a method states has its name here: `method`, `Paper`, and the ranges of opt
 """
 
 import functools
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ParamSpec
 
-from jaxfl.core.errors import check
+from jaxfl.core.errors import check, check_name
 from jaxfl.core.options import (
     COUNT,
     COUNT_OR_ZERO,
@@ -122,6 +123,9 @@ def method(
     )
 
     def decorate(factory: Callable[_P, Algorithm]) -> Callable[_P, Algorithm]:
+        parameters = inspect.signature(factory).parameters
+        takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+
         @functools.wraps(factory)
         def of_task(*given: _P.args, **options: _P.kwargs) -> Algorithm:
             task = given[0] if given else options.get("task")
@@ -130,6 +134,8 @@ def method(
                 f"the task of {factory.__name__} has type {type(task).__name__}: expected a task, "
                 "such as jaxfl.classification makes",
             )
+            for name in () if takes_any else options:
+                check_name(f"hyper-parameter of {factory.__name__}", name, parameters)
             return factory(*given, **options)
 
         made = checked(of_task, "hyper-parameter")

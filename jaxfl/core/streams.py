@@ -12,8 +12,10 @@ name is moved or removed.
 from typing import Literal, get_args
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Int, Key
 
+from jaxfl.core.errors import check
 from jaxfl.core.options import checked
 
 # Append only: the place of a name decides the bits of results.
@@ -47,6 +49,22 @@ def stream(key: Key[Array, ""], name: Stream) -> Key[Array, ""]:
       False
     """
     return jax.random.fold_in(key, get_args(Stream).index(name))
+
+
+def check_key(key: object) -> None:
+    """Raises an `InputError` if something else stands in the place of a key.
+
+    Example:
+      >>> check_key(0)
+      Traceback (most recent call last):
+      jaxfl.core.errors.InputError: the key has type int: expected a key such as jax.random.key(0)
+    """
+    dtype = getattr(key, "dtype", None)
+    kind = type(key).__name__ if dtype is None else dtype
+    check(
+        dtype is not None and (jnp.issubdtype(dtype, jax.dtypes.prng_key) or dtype == jnp.uint32),
+        f"the key has type {kind}: expected a key such as jax.random.key(0)",
+    )
 
 
 def client_keys(key: Key[Array, ""], ids: Int[Array, "m"]) -> Key[Array, "m"]:

@@ -1,4 +1,18 @@
-"""Text of unknown origin where it is shown."""
+"""Text of unknown origin: how it is compared, and how it is shown."""
+
+import unicodedata
+
+
+def composed(text: str) -> str:
+    """The text with each accent and its letter as one character, so that equal names are equal.
+
+    File systems and spreadsheets have them as one character or as two, which look the same.
+
+    Example:
+      >>> composed("Zu\u0308rich") == "Z\u00fcrich"
+      True
+    """
+    return unicodedata.normalize("NFC", text)
 
 
 def visible(text: str) -> str:

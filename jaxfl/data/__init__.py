@@ -30,7 +30,7 @@ from jaxfl.data.skews import (
 from jaxfl.data.source import Source
 from jaxfl.data.sources import SOURCES, list_data_sets, load
 from jaxfl.data.superclasses import superclasses
-from jaxfl.data.table.from_files import from_frames
+from jaxfl.data.table.prepare import from_frames
 from jaxfl.data.weights import balance_classes
 
 __all__ = [

@@ -11,8 +11,9 @@ from jaxtyping import PyTree
 
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError, check
+from jaxfl.core.text import composed
 from jaxfl.data.data_warnings import warn_improbable
-from jaxfl.data.inputs import X, check_finite, check_inputs, is_tree
+from jaxfl.data.inputs import X, check_finite, check_inputs, is_tree, plain_array
 from jaxfl.data.source import Source
 from jaxfl.data.superclasses import SUPERCLASSES
 from jaxfl.data.table.schema import from_json
@@ -199,8 +200,9 @@ def from_arrays(
     )
     # Of data without targets there is no number to predict.
     none = np.zeros((count, 0), np.float32)
-    y_train = none if y_train is None else np.asarray(y_train)
-    y_test = np.atleast_1d(y_train)[:0] if y_test is None else np.asarray(y_test)
+    y_train = none if y_train is None else plain_array(y_train, f"y_train of {name}")
+    nothing = np.atleast_1d(y_train)[:0]
+    y_test = nothing if y_test is None else plain_array(y_test, f"y_test of {name}")
     if y_train is none:
         y_test = np.zeros((count_test, 0), np.float32)
     for split, rows, y in (("train", count, y_train), ("test", count_test, y_test)):
@@ -211,7 +213,7 @@ def from_arrays(
         )
         check_finite(f"y_{split} of {name}", y)
     if owners is not None:
-        owners = np.asarray(owners)
+        owners = plain_array(owners, f"owners of {name}")
         check(
             owners.shape == (count,) and owners.dtype.kind in "ui",
             f"owners of {name} have shape {owners.shape}: "
@@ -280,7 +282,7 @@ def _names(kind: str, names: np.ndarray | Sequence[str], count: int, name: str) 
     array = np.asarray(names)
     if not array.size:
         return ()
-    words = tuple(map(str, array.reshape(-1).tolist()))
+    words = tuple(composed(str(word)) for word in array.reshape(-1).tolist())
     expected = f"expected {count} different names of at most {LONGEST} letters that can be printed"
     check(
         array.ndim == 1 and array.dtype.kind in "UO" and len(words) == count,

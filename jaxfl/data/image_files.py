@@ -1,5 +1,6 @@
 """Image files as arrays of one size."""
 
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from PIL import Image, ImageOps
 from jaxfl.core.errors import InputError, check
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+# Others, such as PostScript, are read by programs that Pillow starts.
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 GREY = ("1", "L", "LA")
 COLOURED = ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB")
 
@@ -43,14 +46,21 @@ def _read(file: Path, size: int) -> np.ndarray:
     """An image as bytes [size, size], if it is grey, or [size, size, 3].
 
     Raises:
-      InputError: it cannot be read, or its pixels are no bytes.
+      InputError: it cannot be read, it has more pixels than a photo, or its pixels are no bytes.
     """
     try:
-        with Image.open(file) as image:
-            mode = image.mode
-            turned = ImageOps.exif_transpose(image)
-            plain = turned.convert("L" if mode in GREY else "RGB")
-            square = ImageOps.fit(plain, (size, size), Image.Resampling.BILINEAR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(file, formats=FORMATS) as image:
+                mode = image.mode
+                turned = ImageOps.exif_transpose(image)
+                plain = turned.convert("L" if mode in GREY else "RGB")
+                square = ImageOps.fit(plain, (size, size), Image.Resampling.BILINEAR)
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
+        raise InputError(
+            f"{file} has more than {Image.MAX_IMAGE_PIXELS:,} pixels, as no photo has: "
+            "save it smaller, or leave it out"
+        ) from error
     except Exception as error:  # a damaged file raises a dozen types
         raise InputError(
             f"cannot read {file} as an image ({error!r:.80}): remove it or save it anew"

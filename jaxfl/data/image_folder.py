@@ -10,10 +10,11 @@ import numpy as np
 
 from jaxfl.core.errors import InputError, check, warn
 from jaxfl.core.options import checked
+from jaxfl.core.text import composed
 from jaxfl.data.arrays import from_arrays
 from jaxfl.data.image_files import SUFFIXES, check_size, read_images
-from jaxfl.data.table.fit_schema import in_order
-from jaxfl.data.table.from_files import check_new, warn_of_sites
+from jaxfl.data.table.fit import in_order
+from jaxfl.data.table.prepare import check_new, warn_of_sites
 from jaxfl.data.table.read import Sheet, check_column, read_sheet
 from jaxfl.data.write import new_folder, write_npz
 
@@ -127,10 +128,10 @@ def _photos(folder: Path, owner_table: Path | None) -> list[Photo]:
             f"{hint if sheet is None else ''}",
         )
     if sheet is None:
-        owners = [names[0] for names in parts]
+        owners = [composed(names[0]) for names in parts]
     else:
         owners = _owners(sheet, owner_table, ["/".join(names) for names in parts])
-    labels = [names[-2] for names in parts]
+    labels = [composed(names[-2]) for names in parts]
     return [Photo(*each) for each in zip(images, owners, labels, strict=True)]
 
 

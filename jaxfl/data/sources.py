@@ -39,7 +39,7 @@ READERS = {"heart_disease": load_heart_disease}  # of files with other arrays th
 def data_dir(directory: str | os.PathLike | None = None) -> Path | None:
     """The given folder, else that of the environment variable `JAXFL_DATA_DIR`, else None."""
     path = directory or os.environ.get("JAXFL_DATA_DIR")
-    return Path(path) if path else None
+    return Path(path).expanduser() if path else None
 
 
 def list_data_sets(directory: str | os.PathLike | None = None) -> dict[str, str]:

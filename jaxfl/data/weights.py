@@ -7,6 +7,7 @@ import numpy as np
 
 from jaxfl.core.errors import check
 from jaxfl.core.types import Dataset, Federation
+from jaxfl.data.inputs import plain_array
 from jaxfl.data.source import Source
 
 ClassWeight = Literal["balanced"]
@@ -35,7 +36,7 @@ def check_weights(
     """
     if weights is None:
         return None
-    values = np.asarray(weights)
+    values = plain_array(weights, f"{kind} of {name}")
     check(
         values.shape == (examples,) and values.dtype.kind in "uif",
         f"{kind} of {name} have shape {values.shape} and type {values.dtype}: expected numbers "

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Int
 
 from jaxfl.core.edges import Neighbours
-from jaxfl.core.errors import InputError, check
+from jaxfl.core.errors import InputError, check, warn
 from jaxfl.core.npy import read_npy
 from jaxfl.graphs.pairs import (
     Pairs,
@@ -98,6 +98,18 @@ def given_pairs(graph: str | ArrayLike, directed: bool) -> tuple[Pairs, int]:
         f"{source} has an entry that is not finite, at {missing[:1].tolist()}: expected zeros and "
         "ones",
     )
+    below = np.argwhere(array < 0)
+    check(
+        not len(below),
+        f"{source} has an entry below 0, at {below[:1].tolist()}: expected zeros and ones",
+    )
+    others = ~np.isin(array[~np.eye(len(array), dtype=bool)], (0, 1))
+    if others.any():
+        instead = "" if directed else "; gossip takes mixing weights with weights=given"
+        warn(
+            f"{source} has other numbers than 0 and 1, which count as 1: give zeros and ones"
+            f"{instead}"
+        )
     pairs = np.argwhere(array)
     pairs = pairs[pairs[:, 0] != pairs[:, 1]]
     check(

@@ -108,4 +108,9 @@ def client_half(
     if form.reply is not None:
         last = wire.exchanges[len(form.exchanges)].client
         take = jax.jit(lambda *arguments: last(*arguments)[0])
-    return ClientHalf(form, start, steps, take, score)
+
+    def scored(*given: Any) -> tuple[jax.Array, jax.Array]:
+        with jax.debug_nans(False):  # NaN is no score
+            return score(*given)
+
+    return ClientHalf(form, start, steps, take, scored)

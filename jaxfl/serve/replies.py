@@ -81,7 +81,9 @@ def _upload(reply: Message, form: ExchangeForm) -> tuple[tuple[Up, ...], int, fl
     size = record.get("num-examples")
     good = isinstance(size, int) and 0 <= size <= MOST_EXAMPLES
     if not good:
-        raise InputError(f"num-examples is {size}: expected a whole number up to {MOST_EXAMPLES}")
+        raise InputError(
+            f"num-examples is {size!r:.80}: expected a whole number up to {MOST_EXAMPLES}"
+        )
     return ups, int(str(size)), _number(record.get("loss"))
 
 

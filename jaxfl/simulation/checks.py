@@ -12,6 +12,7 @@ from jaxtyping import Array, PyTree
 
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError, check
+from jaxfl.core.streams import check_key
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Federation, Pool, PRNGKey, State
 
 __all__ = [
@@ -46,21 +47,6 @@ def check_algorithm(algorithm: object) -> None:
     raise InputError(
         f"the algorithm has type {type(algorithm).__name__}: expected what a method makes of a "
         "task, such as jaxfl.algorithms.fedavg(task)"
-    )
-
-
-def check_key(key: object) -> None:
-    """Raises an `InputError` if something else stands in the place of a key.
-
-    Example:
-      >>> check_key(0)
-      Traceback (most recent call last):
-      jaxfl.core.errors.InputError: the key has type int: expected a key such as jax.random.key(0)
-    """
-    dtype = getattr(key, "dtype", None)
-    check(
-        dtype is not None and (jnp.issubdtype(dtype, jax.dtypes.prng_key) or dtype == jnp.uint32),
-        f"the key has type {type(key).__name__}: expected a key such as jax.random.key(0)",
     )
 
 

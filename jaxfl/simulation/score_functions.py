@@ -46,7 +46,8 @@ def auc(predictions: Logits, y: Labels, weight: Weight, label: int | None = None
     """The area under the ROC curve: of label 1 of two, or the mean over labels, each against all.
 
     It is the probability that an example of the label is ranked above one of another label, where
-    ties count half. NaN if all examples have one label.
+    ties count half: examples whose odds differ by no more than the rounding of their logits. NaN if
+    all examples have one label.
 
     Differs: scikit-learn refuses examples in which one of several labels does not occur; here the
     mean is over the labels that occur, as clients need not have all labels.
@@ -64,13 +65,15 @@ def auc(predictions: Logits, y: Labels, weight: Weight, label: int | None = None
     """
     logits, y, weight = flat_labels(predictions, y, weight)
     classes = logits.shape[-1]
+    rounding = 4 * jnp.finfo(logits.dtype).eps * (1 + jnp.abs(logits).max(axis=-1))
+    rounding = jnp.where(jnp.isfinite(rounding), rounding, 0.0)
 
     def of_label(label: Array) -> Number:
         # The logarithm of the odds of the label: its order is that of the probability, and it does
         # not become one number for all probabilities near 1.
         others = jnp.where(jnp.arange(classes) == label, -jnp.inf, logits)
         odds = jnp.take(logits, label, axis=-1) - jax.nn.logsumexp(others, axis=-1)
-        return _area(odds, y == label, weight)
+        return _area(odds, y == label, weight, rounding)
 
     if label is not None:
         _check_label(label, classes)
@@ -92,18 +95,21 @@ def auc_of_label(predictions: Logits, y: Labels, weight: Weight, label: int) -> 
     return auc(predictions, y, weight, label=label)
 
 
-def _area(score: Float[Array, "n"], positive: Shaped[Array, "n"], weight: Weight) -> Number:
+def _area(
+    score: Float[Array, "n"], positive: Shaped[Array, "n"], weight: Weight, rounding: Array
+) -> Number:
     """The area under the ROC curve of a score for one label; NaN without both kinds of examples."""
     # What is not a number is ranked where it is wrong.
     score = jnp.where(jnp.isnan(score), jnp.where(positive, -jnp.inf, jnp.inf), score)
     order = jnp.argsort(score)
-    score, positive, weight = score[order], positive[order], weight[order]
+    score, positive, weight, rounding = (x[order] for x in (score, positive, weight, rounding))
     ones = jnp.where(positive, weight, 0.0)
     zeros = jnp.where(positive, 0.0, weight)
     ones, zeros = (part / jnp.where(part.sum() > 0, part.sum(), 1.0) for part in (ones, zeros))
     # Examples with equal scores stand in one block, from `first` to `last`.
     place = jnp.arange(score.size)
-    begins = jnp.concatenate([jnp.ones(1, bool), score[1:] != score[:-1]])
+    apart = score[1:] - score[:-1] > jnp.minimum(rounding[1:], rounding[:-1])
+    begins = jnp.concatenate([jnp.ones(1, bool), apart])
     ends = jnp.concatenate([begins[1:], jnp.ones(1, bool)])
     first = lax.cummax(jnp.where(begins, place, 0))
     last = lax.cummin(jnp.where(ends, place, score.size - 1), reverse=True)

@@ -10,6 +10,7 @@ from jaxtyping import Array, PyTree
 from jaxfl.core.edges import keep_all_edges
 from jaxfl.core.errors import check
 from jaxfl.core.options import checked
+from jaxfl.core.streams import check_key
 from jaxfl.core.types import (
     Chunk,
     Evaluate,
@@ -304,6 +305,7 @@ def supervised(
     # Compiled by itself: where a method's `init` is not, all methods share this program.
     @jax.jit
     def init(key: PRNGKey) -> Params:
+        check_key(key)
         return pure.init(flat(key), model_input())
 
     leaves = jax.tree.leaves(jax.eval_shape(init, jax.random.key(0)))

@@ -132,6 +132,8 @@ def test_a_new_file_is_predicted_with_the_names_of_sites_rows_and_labels(
     np.testing.assert_array_equal(labels, run.predict("south", x))
     right = np.mean(np.array(labels) == source.y_train[source.owners == 1])
     assert f"accuracy: {right:.4f}" in shown
+    assert main(["predict", "run", "--input", "new.csv"]) == 0
+    assert "that of north, the first client (--client names another)" in capsys.readouterr().err
     # Without targets and ids there is no score, and rows are named by their lines.
     ask = ["predict", "run", "--client", "1", "--input", "rest.csv", "--out", "q.csv"]
     Path("rest.csv").write_text("\n".join(",".join(line.split(",")[1:3]) for line in lines))
@@ -190,7 +192,7 @@ def test_numbers_are_predicted_in_their_own_unit(folder, monkeypatch, capsys):
     shown = capsys.readouterr().out
     values = np.loadtxt("c.csv", delimiter=",", skiprows=1, usecols=1)
     true = 100 + np.arange(40)
-    assert f"error: {np.sqrt(np.mean((values - true) ** 2)):.3f}"[:-1] in shown
+    assert f"RMSE: {np.sqrt(np.mean((values - true) ** 2)):.3f}"[:-1] in shown
     assert 80 < values.mean() < 160
     assert main([*ask, "--proba"]) == 2
     assert "which have no probabilities" in capsys.readouterr().err

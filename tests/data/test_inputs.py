@@ -155,3 +155,44 @@ def test_a_file_of_other_names_is_refused_in_one_line(tmp_path, arrays, words):
         from_npz(tmp_path / "own.npz")
     assert "\n" not in str(refusal.value)
     assert "\x1b" not in str(refusal.value)
+
+
+class Quantity(np.ndarray):
+    """Numbers with a unit, as packages of units have them."""
+
+    unit = "mg/dl"
+
+
+NUMBERS = np.random.default_rng(0).normal(size=(12, 2))
+LABELS = np.arange(12) % 2
+HIDDEN = np.ma.masked_less(NUMBERS, -1.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"x_train": HIDDEN}, "x_train of the data has .* masked value.*fill or remove them"),
+        (
+            {"x_train": NUMBERS, "y_train": np.ma.masked_equal(LABELS, 1)},
+            "y_train of the data has 6 masked",
+        ),
+        ({"x_train": NUMBERS.view(Quantity)}, "x_train of the data is a Quantity with a unit"),
+        ({"x_train": {"a": NUMBERS, "b": HIDDEN}}, "x_train/b of the data has"),
+        (
+            {"x_train": NUMBERS, "weights": np.ma.masked_equal(LABELS, 1)},
+            "weights of the data has 6 masked",
+        ),
+    ],
+)
+def test_what_carries_more_than_its_values_is_refused(given, message):
+    with pytest.raises(InputError, match=message):
+        jaxfl.data.from_arrays(**{"y_train": LABELS} | given)
+
+
+def test_categories_are_refused_and_a_mask_that_hides_nothing_is_not():
+    pandas = pytest.importorskip("pandas")
+    words = pandas.Series(["ill", "well"] * 6, dtype="category")
+    with pytest.raises(InputError, match=r"y_train of the data is of categories: .*cat\.codes"):
+        jaxfl.data.from_arrays(NUMBERS, words)
+    source = jaxfl.data.from_arrays(np.ma.masked_less(NUMBERS, -99.0), words.cat.codes)
+    np.testing.assert_allclose(source.x_train, NUMBERS, rtol=1e-6)

@@ -8,7 +8,7 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
 from jaxfl.core import tree
-from jaxfl.kernels.cluster import kmeans
+from jaxfl.kernels.cluster import kmeans, predecessors
 from jaxfl.kernels.mixing import mix
 from jaxfl.kernels.similarity import squared_distances
 
@@ -184,3 +184,11 @@ def test_the_cost_of_an_iteration_does_not_depend_on_the_length_of_a_model():
 
     assert len(loops(10)) == 2  # seeding and Lloyd
     assert loops(10) == loops(1000)
+
+
+def test_a_member_weighs_more_than_all_distances():
+    """The only member of each new cluster was in the farther one of two old ones."""
+    votes = jnp.array([[0, 1], [1, 0]])
+    distances = jnp.array([[0.0, 9.0], [9.0, 0.0]])
+    found = predecessors(votes, distances, jnp.ones(2, bool), jnp.ones(2, bool))
+    np.testing.assert_array_equal(found, [1, 0])

@@ -16,6 +16,7 @@ from jaxfl.kernels.similarity import (
     distances_l2,
     gram,
     inverse_norms,
+    root,
     similarities,
     squared_differences,
     squared_distances,
@@ -176,3 +177,9 @@ def test_sums_over_models_in_bfloat16_are_float32():
 def test_models_of_whole_numbers_are_as_those_of_equal_floats(kernel):
     counts = np.random.default_rng(0).integers(-9, 9, (4, 30))
     np.testing.assert_array_equal(kernel(jnp.asarray(counts)), kernel(jnp.asarray(counts, float)))
+
+
+def test_square_roots_have_a_derivative_of_0_at_0():
+    squares = jnp.array([0.0, 1.0, 4.0])
+    np.testing.assert_array_equal(root(squares), [0, 1, 2])
+    np.testing.assert_array_equal(jax.jacrev(root)(squares), np.diag([0, 0.5, 0.25]))

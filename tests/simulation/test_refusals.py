@@ -62,6 +62,8 @@ CASES = {
     "the algorithm has type Task": lambda: jaxfl.make_rounds(linear(), full(6)),
     "the participation is 6": lambda: jaxfl.make_rounds(local(), 6),
     "the task has type Algorithm": lambda: jaxfl.make_evaluate(local(), local()),
+    "unknown hyper-parameter of fedprox 'lam'": lambda: jaxfl.algorithms.fedprox(linear(), lam=1.0),
+    "the key has type int32": lambda: local().init(0, opposite_groups().train),
     "the task of fedavg has type str": lambda: jaxfl.algorithms.fedavg("digits"),
     "expected one example without an axis of the batch": batch_axis,
     "the labels of a batch are float32": float_labels,

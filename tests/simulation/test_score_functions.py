@@ -1,5 +1,7 @@
 """Each score against scikit-learn's, on random predictions with ties and weights."""
 
+from fractions import Fraction
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -170,11 +172,36 @@ def test_every_metric_of_labels_has_a_reference():
     assert {*REFERENCES, *OF_ONE_LABEL} == names
 
 
+@pytest.mark.parametrize("shift", [0, 50])
+def test_equal_odds_are_ties_whatever_their_rounding(shift):
+    """Logits are whole multiples of log 2, so that the odds are fractions, and a number each."""
+    rng = np.random.default_rng(0)
+    y = np.arange(N) % 4
+    powers = np.rint(rng.normal(size=(N, 4)) + 1.2 * np.eye(4)[y]).astype(int)
+    moved = powers + shift * rng.integers(0, 2, (N, 1))
+    logits = jnp.asarray(moved * np.log(2), jnp.float32)
+    for label in range(4):
+        odds = [
+            Fraction(2) ** int(row[label])
+            / sum(Fraction(2) ** int(x) for x in np.delete(row, label))
+            for row in powers
+        ]
+        own, others = (
+            [one for one, is_own in zip(odds, y == label, strict=True) if is_own == kind]
+            for kind in (True, False)
+        )
+        expected = np.mean([(a > b) + (a == b) / 2 for a in own for b in others])
+        found = score_functions.auc_of_label(logits, jnp.asarray(y), jnp.ones(N), label)
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
 @pytest.mark.parametrize("outputs", [1, 3])
 def test_scores_of_numbers_are_those_of_scikit_learn(outputs):
     rng = np.random.default_rng(0)
     for weight in (np.ones(N), rng.integers(0, 4, N)):
-        y = rng.normal(size=(N, outputs)).astype(np.float32)
+        # Variances on both sides of 1.
+        y = rng.normal(size=(N, outputs)).astype(np.float32) * np.linspace(0.3, 2, outputs)
+        y = y.astype(np.float32)
         predictions = y + rng.normal(size=y.shape).astype(np.float32)
         arguments = (jnp.asarray(predictions), jnp.asarray(y), jnp.asarray(weight, jnp.float32))
         scores = {n: float(METRICS[n].score(*arguments)) for n in ("rmse", "mae", "r2")}

@@ -27,7 +27,7 @@ from jaxfl.core.messages import (
     models_of,
     ups_of,
 )
-from jaxfl.core.streams import Stream, stream
+from jaxfl.core.streams import Stream, check_key, stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State, Task
 from jaxfl.kernels.mixing import keep_own, keep_part
 
@@ -59,10 +59,12 @@ def compose(task: Task, wire: Wire, apply: Callable | None = None, **others: Any
     )
 
     def init(key: PRNGKey, train: Dataset) -> State:
+        check_key(key)
         memory, state = wire.init(key, train)
         return State(Clients(memory, state.record), state.server)
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
+        check_key(key)
         memory, record = state.clients
         known = ServerState(state.server, record)
         down = wire.download(known)

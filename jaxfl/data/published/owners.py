@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxfl.core.errors import InputError, check
 from jaxfl.data.published.originals import Arrays, existing
-from jaxfl.data.table.fit_schema import in_order
+from jaxfl.data.table.fit import in_order
 
 
 def by_owner(

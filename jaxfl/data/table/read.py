@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from jaxfl.core.errors import InputError, check, did_you_mean, warn
 from jaxfl.core.options import checked
+from jaxfl.core.text import composed
 
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -204,7 +206,8 @@ def _text(file: Path, encoding: str | None) -> str:
     # The mark that a spreadsheet writes before UTF-8 belongs to no name of a column.
     option = encoding is not None
     encoding = encoding or "utf-8"
-    plain = encoding.lower().replace("_", "-") in ("utf-8", "utf8")
+    # Or says that the file is UTF-8, whatever the others are.
+    plain = encoding.lower().replace("_", "-") in ("utf-8", "utf8") or content.startswith(BOM_UTF8)
     try:
         text = content.decode("utf-8-sig" if plain else encoding)
     except LookupError as error:
@@ -219,6 +222,7 @@ def _text(file: Path, encoding: str | None) -> str:
             f"line {content[:start].count(10) + 1} of {file} is not {encoding}: save the file as "
             "UTF-8" + (f", or say which encoding it has, as --encoding {others}" if option else "")
         ) from error
+    text = composed(text.removeprefix("\ufeff"))
     check("\0" not in text, f"{file} holds bytes that are no text: save it as CSV (UTF-8)")
     return text.replace("\r\n", "\n").replace("\r", "\n")
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 
 from jaxfl.core.errors import check, did_you_mean
+from jaxfl.core.text import composed
 
 
 def id_of(client: int | str, names: Sequence[str], count: int) -> int:
@@ -22,6 +23,8 @@ def id_of(client: int | str, names: Sequence[str], count: int) -> int:
       (1, 0)
     """
     is_name = isinstance(client, str)
+    if is_name:
+        client, names = composed(client), [composed(name) for name in names]
     expected = f"expected an id from 0 to {count - 1}"
     if names:
         expected += f", or one of the names {', '.join(names[:20])}"

@@ -47,7 +47,8 @@ def evaluate_constant(built: Built, evaluated: np.ndarray) -> Evaluation:
         "chunk": built.options.run.chunk,
     }
     seeds, stored, pooled = built.seeds, built.data.stored, built.pooled
-    with jax.set_mesh(mesh.make_mesh(built.devices)):
+    # NaN is no score.
+    with jax.debug_nans(False), jax.set_mesh(mesh.make_mesh(built.devices)):
         if stored is None:
             arguments = (built.data.federation, seeds.without_axis(evaluated), pooled)
             return seeds.with_axis(mesh.fetch(_evaluate(*arguments, count=seeds.count, **options)))

@@ -83,7 +83,8 @@ def read_model(file: Path, like: Params) -> Params:
             f"--init {file}: {name} has shape {array.shape}, and in the model {leaf.shape}: give "
             "weights of the same model",
         )
-        array = array.astype(leaf.dtype)
+        with np.errstate(over="ignore"):  # what the type cannot hold is not finite, and refused
+            array = array.astype(leaf.dtype)
         check(bool(np.isfinite(array).all()), f"--init {file}: {name} is not finite: mend the file")
         model.append(array)
     further = [name for name in weights if name not in shapes]

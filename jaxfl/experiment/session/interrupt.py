@@ -1,4 +1,7 @@
-"""Ctrl-C and SIGTERM: at once where nothing is lost, else as a wish to stop."""
+"""Ctrl-C, SIGTERM and SIGHUP: at once where nothing is lost, else as a wish to stop.
+
+SIGHUP, which a terminal sends when it is closed, counts as SIGTERM; `nohup` has it ignored.
+"""
 
 import _thread
 import signal
@@ -12,7 +15,9 @@ from typing import Any
 
 from jaxfl.core.errors import Terminated, warn
 
-NUMBERS = (signal.SIGINT, signal.SIGTERM)
+# Windows has no SIGHUP.
+ENDS = {signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}
+NUMBERS = (signal.SIGINT, *ENDS)
 # Seconds after which a signal is sent again whose exception was lost.
 PAUSE = 0.01
 
@@ -83,7 +88,7 @@ def interruptible() -> Iterator[Request]:
 
 @contextmanager
 def _handler(function: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Within, the function takes both signals, but none that the process ignores.
+    """Within, the function takes these signals, but none that the process ignores.
 
     Nothing changes in any thread but the main one.
     """
@@ -106,7 +111,7 @@ def interruption(number: int, *message: str) -> KeyboardInterrupt:
       >>> interruption(signal.SIGTERM, "jaxfl resume x goes on")
       Terminated('jaxfl resume x goes on')
     """
-    return (Terminated if number == signal.SIGTERM else KeyboardInterrupt)(*message)
+    return (Terminated if number in ENDS else KeyboardInterrupt)(*message)
 
 
 def exit_code(stop: KeyboardInterrupt) -> int:

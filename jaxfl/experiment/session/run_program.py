@@ -197,7 +197,8 @@ def records(program: Program, meanwhile: Callable[[], None] = lambda: None) -> I
         if end in program.evaluations:
             with jax.set_mesh(mesh.make_mesh(program.devices)):
                 trained = mesh.place(info.trained, axis=seeds.client_axis)
-            results = program.evaluate(state, np.int32(end), evaluated, trained)
+            with jax.debug_nans(False):  # NaN is no score
+                results = program.evaluate(state, np.int32(end), evaluated, trained)
             wait_for(results, meanwhile)
             evaluation = mesh.fetch(results)
         info = mesh.fetch(info._replace(trained=None))

@@ -15,23 +15,23 @@ from jaxfl.experiment.config.json_text import parse_json
 
 SUFFIX = ".safetensors"
 LONGEST = 100_000_000  # bytes of a header, as the format says
-# The types of numbers that weights may have, by their names in the format.
-TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": jnp.bfloat16, "I64": "<i8"}
-# How the names of PyTorch's counters of batches end, which stand beside the statistics of BatchNorm
-# and are no weights.
-COUNTER = "num_batches_tracked"
+# The types of the format that NumPy knows, by their names in the format. Whole numbers are no
+# weights, but stand beside them: positions, masks, counters of batches.
+FLOATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": jnp.bfloat16}
+WHOLE = {f"{kind.upper()}{8 * size}": f"<{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)}
+TYPES = FLOATS | WHOLE | {"BOOL": "?"}
 MOST_AXES = 32
 METADATA = "__metadata__"  # of the header, beside the arrays
 
 
 def read_weights(file: Path) -> dict[str, np.ndarray]:
-    """The arrays of a file by their names, without PyTorch's counters of batches.
+    """The weights of a file by their names, without arrays of whole numbers and of Booleans.
 
     Args:
       file: NAME.safetensors, or an npz file under another name.
 
     Raises:
-      ValueError: the file cannot be read, is damaged or hostile, or holds no numbers.
+      ValueError: the file cannot be read, is damaged or hostile, or holds no weights.
     """
     try:
         if file.suffix == SUFFIX:
@@ -43,11 +43,13 @@ def read_weights(file: Path) -> dict[str, np.ndarray]:
         raise ValueError(error.strerror or str(error)) from error
     except Exception as error:  # NumPy raises a dozen types for a damaged or hostile file
         raise ValueError(f"{error!s:.200}") from error
-    weights = {name: array for name, array in weights.items() if not name.endswith(COUNTER)}
     for name, array in weights.items():
-        if not jnp.issubdtype(array.dtype, jnp.floating):
+        if array.dtype.kind not in "iub" and not jnp.issubdtype(array.dtype, jnp.floating):
             raise ValueError(f"{name!r:.80} is {array.dtype}, and weights are fractions")
-    return weights
+    fractions = {n: x for n, x in weights.items() if jnp.issubdtype(x.dtype, jnp.floating)}
+    if weights and not fractions:
+        raise ValueError(f"it holds whole numbers alone, such as {next(iter(weights))!r:.80}")
+    return fractions
 
 
 def read_safetensors(file: Path) -> dict[str, np.ndarray]:

@@ -10,9 +10,9 @@ import pytest
 from jaxfl.core.errors import InputError, RunWarning
 from jaxfl.data import from_frames, list_data_sets, load, natural
 from jaxfl.data.source import client_names
-from jaxfl.data.table import from_files
-from jaxfl.data.table.fit_schema import Choices
-from jaxfl.data.table.from_files import prepare_csv
+from jaxfl.data.table import prepare
+from jaxfl.data.table.fit import Choices
+from jaxfl.data.table.prepare import prepare_csv
 from jaxfl.data.table.read import read_sheet
 from jaxfl.data.table.schema import from_json, inputs
 
@@ -191,7 +191,7 @@ def test_where_the_arrays_cannot_be_written_no_text_is_left(tmp_path, monkeypatc
         raise InputError("the disk is full")
 
     (tmp_path / "data").mkdir()
-    monkeypatch.setattr(from_files, "write_npz", fail)
+    monkeypatch.setattr(prepare, "write_npz", fail)
     with pytest.raises(InputError, match="full"):
         prepare_csv(write_sites(tmp_path), tmp_path / "data", CHOICES, name="clinics")
     assert os.listdir(tmp_path / "data") == []

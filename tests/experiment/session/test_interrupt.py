@@ -44,7 +44,8 @@ def send(number=signal.SIGINT):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("number", "kind"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)]
+    ("number", "kind"),
+    [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated), (signal.SIGHUP, Terminated)],
 )
 def test_a_signal_in_a_callback_of_the_garbage_collector_is_not_lost(number, kind):
     """Python drops an exception that is raised there."""
@@ -85,7 +86,9 @@ def test_an_ignored_signal_stays_ignored():
         signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143)]
+)
 def test_a_command_that_is_stopped_exits_with_the_code_of_the_signal(
     number, code, monkeypatch, capsys
 ):

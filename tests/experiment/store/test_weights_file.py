@@ -103,17 +103,22 @@ def test_an_npz_file_with_code_is_refused(tmp_path):
     with pytest.raises(ValueError, match="pickle"):
         read_weights(tmp_path / "x.npz")
     np.savez(tmp_path / "x.npz", w=np.arange(3))
-    with pytest.raises(ValueError, match="'w' is int64, and weights are fractions"):
+    with pytest.raises(ValueError, match="it holds whole numbers alone, such as 'w'"):
+        read_weights(tmp_path / "x.npz")
+    np.savez(tmp_path / "x.npz", w=np.ones(3, complex))
+    with pytest.raises(ValueError, match="'w' is complex128, and weights are fractions"):
         read_weights(tmp_path / "x.npz")
 
 
-def test_counters_of_batches_are_no_weights(tmp_path):
-    """PyTorch has one beside the statistics of each BatchNorm."""
+@pytest.mark.parametrize(("kind", "form"), [("I64", "q"), ("I32", "i"), ("U8", "B"), ("BOOL", "?")])
+def test_counters_positions_and_masks_are_no_weights(kind, form, tmp_path):
+    """PyTorch has a counter of batches beside the statistics of each BatchNorm."""
+    size = struct.calcsize(f"<{form}")
     header = {
-        "bn.num_batches_tracked": array("I64", (), 0, 8),
-        "bn.weight": array("F32", (1,), 8, 12),
+        "bn.num_batches_tracked": array(kind, (), 0, size),
+        "bn.weight": array("F32", (1,), size, size + 4),
     }
-    content = struct.pack("<q", 7) + struct.pack("<f", 0.5)
+    content = struct.pack(f"<{form}", 1) + struct.pack("<f", 0.5)
     weights = read_weights(written(tmp_path, header, content))
     assert {name: one.tolist() for name, one in weights.items()} == {"bn.weight": [0.5]}
     np.savez(tmp_path / "x.npz", **{"bn.num_batches_tracked": np.array(7), "w": np.ones(1)})

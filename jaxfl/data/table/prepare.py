@@ -11,10 +11,11 @@ import numpy as np
 
 from jaxfl.core.errors import check, warn
 from jaxfl.core.options import checked
+from jaxfl.core.text import composed
 from jaxfl.data.arrays import from_arrays
 from jaxfl.data.published.recipes import RECIPES, file_stem
 from jaxfl.data.source import Source
-from jaxfl.data.table.fit_schema import (
+from jaxfl.data.table.fit import (
     Choices,
     cells_of,
     fit,
@@ -121,7 +122,7 @@ def from_frames(
         ...; or one with a column that names the site of each row.
       target: the column to predict.
       owner: the column that names the site.
-      **options: the other fields of `jaxfl.data.table.fit_schema.Choices`, such as `id` and
+      **options: the other fields of `jaxfl.data.table.fit.Choices`, such as `id` and
         `categories`.
 
     Returns:
@@ -274,7 +275,7 @@ def _check_windows(sites: dict[str, int], y: np.ndarray, schema: Schema, choices
 def _common_name(files: Sequence[Path]) -> str:
     """The name of the folder of several files, or that of a single file."""
     if len(files) == 1:
-        return files[0].stem
+        return composed(files[0].stem)
     folder = os.path.commonpath([file.absolute().parent for file in files])
     return Path(folder).name or "sites"
 
@@ -291,9 +292,9 @@ def _owners(sheets: Sequence[Sheet], owner: str | None) -> list[str]:
         cells = [cell for sheet in sheets for cell in check_complete("site", owner, sheet, mend)]
         return list(map(word_of, cells))
     files = [sheet.file for sheet in sheets]
-    names = [file.stem if isinstance(file, Path) else str(file) for file in files]
+    names = [composed(file.stem if isinstance(file, Path) else str(file)) for file in files]
     if len(sheets) > 1 and len(set(names)) == 1:
-        names = [Path(str(file)).absolute().parent.name for file in files]
+        names = [composed(Path(str(file)).absolute().parent.name) for file in files]
     twice = [name for name, count in Counter(names).items() if count > 1]
     check(
         not twice,
