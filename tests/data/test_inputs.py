@@ -165,6 +165,7 @@ class Quantity(np.ndarray):
 
 NUMBERS = np.random.default_rng(0).normal(size=(12, 2))
 LABELS = np.arange(12) % 2
+HIDDEN_LABELS = np.ma.masked_equal(LABELS, 1)
 HIDDEN = np.ma.masked_less(NUMBERS, -1.0)
 
 
