@@ -126,6 +126,11 @@ def general_graph(
         if sketch is not None:
             compared = sketches(stream(key, "server"), compared, sketch)
         caps = jnp.asarray(cap)[ids][:, ids] if getattr(cap, "ndim", 0) else cap
+        check(
+            not isinstance(cap, int | float) or cap * ids.size > 1 - 1e-6,
+            f"cap of general_graph is {cap}, and {ids.size} clients take part: expected at least "
+            f"{1 / ids.size:.3g}, or the weights of a client cannot sum to 1",
+        )
         scores = similarities(compared, measure, snap)
         scores = jnp.where(reported[None], scores, -LARGEST_SQUARE)
         strength = alpha if group is None else alpha_for_groups(scores, group, reported)

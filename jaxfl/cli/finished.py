@@ -1,7 +1,6 @@
 """The commands about finished runs."""
 
 import functools
-import math
 import os
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,7 +35,7 @@ from jaxfl.experiment.tables.formats import csv_text, print_sections
 from jaxfl.experiment.tables.sections import sections
 from jaxfl.experiment.tables.wording import keys_of_names, parse_names
 from jaxfl.simulation import processes
-from jaxfl.simulation.metrics import metric_of
+from jaxfl.simulation.metrics import default_metric, metric_of
 
 
 def report(command: Report, console: Console) -> None:
@@ -167,7 +166,8 @@ def predict(command: Predict, console: Console) -> None:
         console.print(f"temperature of the probabilities: {temperature:.4g}")
     if new.y is not None:
         outputs = run.scores(client, new.x, **whose)
-        for name in run.config.metric:
+        default = default_metric(run.summary["inputs"]["classes"])
+        for name in run.config.metric or (default,):
             title, score = score_of_run(run, name, outputs, predictions, new)
             console.print(f"{title}: {score:.4f}", markup=False, highlight=False)
 
@@ -206,8 +206,7 @@ def score_of_run(
         return metric.title, float(np.mean((predictions == new.y)[labelled]))
     y = new.y if new.unit == 1.0 else new.unit * new.y
     given = (new.unit * outputs, y, np.ones(len(y), np.float32))
-    value = float(metric.score(*map(jnp.asarray, given)))
-    return metric.title, math.sqrt(value) if metric.root else value
+    return metric.title, float(metric.score(*map(jnp.asarray, given)))
 
 
 EXAMPLE = "example"  # of an npz file, by its place

@@ -201,15 +201,13 @@ def _typed(name: str, hint: Any) -> str:
 
 def _metric_line(metric: Metric) -> str:
     """A line about a metric."""
-    return first_line(metric.score) + (" The root is shown." if metric.root else "")
+    return first_line(metric.score)
 
 
 def _metric(metric: Metric) -> Description:
     """What a metric is, whether its lower or its higher values are better, and of what targets."""
     targets = "labels or numbers" if metric.targets == "any" else metric.targets
     text = f"{metric.title}: for targets that are {targets}; {metric.better} is better."
-    if metric.root:
-        text += " The root is shown."
     return [text, *describe_function(metric.score)]
 
 

@@ -240,12 +240,10 @@ def shown_name(metric: str) -> str:
 
     Example:
       >>> shown_name("accuracy"), shown_name("log_loss"), shown_name("rmse")
-      ('accuracy', 'negative_log_loss', 'negative_mse')
+      ('accuracy', 'negative_log_loss', 'negative_rmse')
       >>> shown_name("recall:died"), shown_name("recall:>50K")
       ('recall_of_died', 'recall_of__3e_50K')
     """
-    if metric == "rmse":
-        return "negative_mse"
     entry = METRICS.get(entry_of(metric))
     # A class may have any name, and trackers take few letters.
     words = metric.replace(":", "_of_", 1)

@@ -47,12 +47,16 @@ def arrivals(
         np.full(len(ids), np.nan, np.float32),
     )
     place_of = {int(client): place for place, client in enumerate(ids)}
+    silent = {client for client in client_of.values() if client in place_of}
+    gone = 0
     for reply in replies:
         node = reply.metadata.src_node_id
         client = client_of.get(node, -1)
+        silent.discard(client)
         place = place_of.get(client)
         if place is None or found.arrived[place]:
             if reply.has_error():  # Flower answers for a node that is gone
+                gone += 1
                 warn(f"the upload of a client does not count: {_reason(reply)}")
             continue
         try:
@@ -63,6 +67,9 @@ def arrivals(
         for table, one in zip(jax.tree.leaves(zeros), jax.tree.leaves(ups), strict=True):
             table[place] = one[0]
         found.sizes[place], found.arrived[place], found.loss[place] = size, True, loss
+    if len(silent) > gone:
+        some = ", ".join(map(str, sorted(silent)[:8])) + (", ..." if len(silent) > 8 else "")
+        warn(f"no answer came in time from {len(silent)} of {len(ids)} clients: {some}")
     return found
 
 
@@ -71,7 +78,7 @@ def _upload(reply: Message, form: ExchangeForm) -> tuple[tuple[Up, ...], int, fl
     content = content_of(reply)
     ups = unpack_ups(content, form.sent)
     told = jax.tree.leaves([(up.plain, up.before) for up in ups])
-    finite = all((np.abs(x) <= tree.LARGEST_ENTRY).all() for x in told)
+    finite = all((np.abs(np.asarray(x, float)) <= tree.LARGEST_ENTRY).all() for x in told)
     if not finite:
         raise InputError(
             f"a number beside the model is not finite or beyond {tree.LARGEST_ENTRY:g}: expected "
@@ -134,6 +141,6 @@ def score_log(number: int, replies: Iterable[Message], client_of: dict[int, int]
 
 
 def _number(value: object) -> float:
-    """A finite number, or NaN."""
-    real = isinstance(value, int | float) and math.isfinite(value)
+    """A number of which sums with others are finite, or NaN."""
+    real = isinstance(value, int | float) and abs(value) <= tree.LARGEST_ENTRY
     return float(str(value)) if real else math.nan

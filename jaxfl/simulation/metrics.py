@@ -34,8 +34,6 @@ class Metric:
       percent: whether the value is a part of one that is shown in %.
       digits: behind the point.
       highest: that a value can be, if this is known.
-      root: whether the value is a mean square, of which the root is shown: of a mean over clients
-        the root of the mean.
 
     Example:
       >>> cost = Metric("cost", lambda predictions, y, weight: weight.sum(), better="lower")
@@ -50,7 +48,6 @@ class Metric:
     percent: bool = False
     digits: int = 3
     highest: float | None = None
-    root: bool = False
 
     @property
     def name(self) -> str:
@@ -72,10 +69,9 @@ class Metric:
         return self.sign * value
 
     def value(self, stored: float) -> float:
-        """The value of a stored score, of a mean square the root."""
+        """The value of a stored score."""
         # No -0.0.
-        value = self.sign * stored + 0.0
-        return max(value, 0.0) ** 0.5 if self.root else value
+        return self.sign * stored + 0.0
 
     def shown(self, stored: float) -> float:
         """The number that tables show of a stored score."""
@@ -85,7 +81,7 @@ class Metric:
         """How far a stored score is better than another one, as scores are shown.
 
         Example:
-          >>> METRICS["rmse"].gain(-4.0, -9.0)
+          >>> METRICS["rmse"].gain(-2.0, -3.0)
           1.0
         """
         return self.sign * (self.shown(stored) - self.shown(other))
@@ -114,8 +110,7 @@ METRICS: dict[str, Metric] = {
     "perplexity": Metric("perplexity", score_functions.perplexity, "lower", "labels"),
     "brier": Metric("Brier score", score_functions.brier, "lower", "labels"),
     "ece": Metric("ECE", score_functions.ece, "lower", "labels"),
-    # Stored as minus the mean squared error.
-    "rmse": Metric("RMSE", score_functions.mean_squared_error, "lower", "numbers", root=True),
+    "rmse": Metric("RMSE", score_functions.rmse, "lower", "numbers"),
     "mae": Metric("MAE", score_functions.mae, "lower", "numbers"),
     "r2": Metric("R2", score_functions.r2, targets="numbers", highest=1.0),
     "recall:CLASS": Metric(

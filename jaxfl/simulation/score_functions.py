@@ -309,17 +309,19 @@ def ece(predictions: Logits, y: Labels, weight: Weight) -> Number:
     return jnp.where(weight.sum() > 0, jnp.abs(gaps).sum() / _at_least_some(weight.sum()), jnp.nan)
 
 
-def mean_squared_error(
+def rmse(
     predictions: Float[Array, "n *k"], y: Shaped[Array, "n *target"], weight: Weight
 ) -> Number:
-    """The mean squared error, over examples and over the k numbers of an example, as in training.
+    """The root of the mean squared error, over examples and over the k numbers of an example.
+
+    A mean over clients is the mean of their roots.
 
     Example:
-      >>> mean_squared_error(jnp.array([[1.0], [2.0]]), jnp.array([1.0, 4.0]), jnp.ones(2)).item()
-      2.0
+      >>> rmse(jnp.array([[1.0], [2.0]]), jnp.array([1.0, 5.0]), jnp.array([1.0, 3.0])).item() ** 2
+      6.75...
     """
     predictions, y = _numbers(predictions, y)
-    return _mean(_or_worst(jnp.square(predictions - y).mean(axis=-1)), weight)
+    return jnp.sqrt(_mean(_or_worst(jnp.square(predictions - y).mean(axis=-1)), weight))
 
 
 def mae(predictions: Float[Array, "n *k"], y: Shaped[Array, "n *target"], weight: Weight) -> Number:

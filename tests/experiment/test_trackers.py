@@ -279,7 +279,7 @@ def test_numbers_that_are_null_are_left_out():
     line |= {"graph": {"body": {"collaborators": 2.0, "edge_precision": None}}}
     found = numbers_of(line)
     assert found == {
-        "test/negative_mse": -0.5,
+        "test/negative_rmse": -0.5,
         "train/batches": 2,
         "time/seconds": 0.5,
         "sent/up_floats": 3,

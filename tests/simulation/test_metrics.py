@@ -126,7 +126,7 @@ def test_own_metrics_and_unknown_names():
 
 def test_what_is_shown_and_which_way_is_better():
     assert METRICS["accuracy"].shown(0.5) == 50
-    assert METRICS["rmse"].shown(-9.0) == 3
+    assert METRICS["rmse"].shown(-3.0) == 3
     assert METRICS["log_loss"].shown(-0.25) == 0.25
     assert f"{METRICS['log_loss'].shown(0.0):.1f}" == "0.0"
     for name, metric in METRICS.items():

@@ -68,8 +68,8 @@ def resolve(setting: S, source: Source | None = None) -> Resolved[S]:
     augment = "crop_flip" if source.mirrors and not source.each_position else "none"
     defaults = {"model": _model(source), "augment": augment, "local_steps": steps}
     setting = _fill(setting, data_defaults(options.data, source) | defaults)
-    if source.each_position and not setting.metric:
-        # The score of the problem is a mean over examples, and this one over positions.
+    if (source.each_position or not source.classes) and not setting.metric:
+        # The score of the problem is a mean over examples, of labels at positions or of squares.
         setting = dataclasses.replace(setting, metric=(default_metric(source.classes),))
     options = by_subject(setting)
     rules.check_data(options.data, source)

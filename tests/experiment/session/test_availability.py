@@ -282,7 +282,7 @@ def test_the_first_evaluation_with_the_score_counts():
     assert timed_summary(None, lines(0.1), "accuracy") == {}
     assert timed_summary(0.1, lines(0.1), "accuracy") == {"target": {"score": 0.1, "round": 2}}
     # Minus the mean squared error: an RMSE of 3, then of 2.
-    assert timed_summary(2.5, lines(-9.0, -4.0), "rmse")["target"]["round"] == 4
+    assert timed_summary(2.5, lines(-3.0, -2.0), "rmse")["target"]["round"] == 4
 
 
 def test_each_seed_has_a_time_of_its_own():

@@ -161,7 +161,7 @@ def test_of_numbers_the_constant_is_the_mean_of_the_training_targets(tmp_path):
             model = DummyRegressor().fit(train, examples(federation.train, client)[1])
             tested, targets, _ = examples(federation.test, client)
             predictions = model.predict(tested)
-            errors.append(-sklearn.mean_squared_error(targets, predictions))
+            errors.append(-sklearn.root_mean_squared_error(targets, predictions))
             absolute.append(-sklearn.mean_absolute_error(targets, predictions))
             shares.append(sklearn.r2_score(targets, predictions))
         assert constant_mean(summary) == pytest.approx(np.mean(errors), rel=1e-4)

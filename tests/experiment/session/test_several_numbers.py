@@ -35,7 +35,7 @@ def test_a_run_predicts_and_scores_all_numbers(tmp_path, monkeypatch, capsys, ta
         assert weight.tolist() == [1] * 8
         flat = y.reshape(8, -1), predictions.reshape(8, -1)
         error = -run.clients["deployed_test"][-1][client]
-        np.testing.assert_allclose(error, mean_squared_error(*flat), rtol=1e-4)
+        np.testing.assert_allclose(error, mean_squared_error(*flat) ** 0.5, rtol=1e-4)
         error = -run.clients["deployed_test_mae"][-1][client]
         np.testing.assert_allclose(error, mean_absolute_error(*flat), rtol=1e-4)
         score = run.clients["deployed_test_r2"][-1][client]

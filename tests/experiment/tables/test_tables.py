@@ -160,8 +160,8 @@ def test_each_metric_has_a_column_and_its_own_direction():
 
 def test_an_error_is_a_loss_where_it_is_larger():
     runs = {
-        "local": run("local", -0.01, measure="rmse"),
-        "ditto": run("ditto", -0.04, measure="rmse"),
+        "local": run("local", -0.1, measure="rmse"),
+        "ditto": run("ditto", -0.2, measure="rmse"),
     }
     assert column(runs, "RMSE") == {"local": "0.100", "ditto": "0.200"}
     assert column(runs, "over local")["ditto"] == "-0.100"
@@ -229,8 +229,8 @@ def test_runs_without_constants_or_with_others_have_no_row():
 
 def test_constants_of_errors_are_means_and_lower_is_better():
     runs = {
-        "local": with_constant("local", -4.0, -1.0, classes=0, measure="rmse"),
-        "ditto": with_constant("ditto", -0.25, -1.0, classes=0, measure="rmse"),
+        "local": with_constant("local", -2.0, -1.0, classes=0, measure="rmse"),
+        "ditto": with_constant("ditto", -0.5, -1.0, classes=0, measure="rmse"),
     }
     assert column(runs, "RMSE") == {"ditto": "0.500", "local": "2.000", "mean": "1.000"}
     assert "no better than the constant `mean`: local" in sections(runs)[0].warnings
