@@ -7,7 +7,7 @@ import sys
 
 import jax
 import numpy as np
-from toys import SIZES, made, opposite_groups, run, shallow, unpadded
+from toys import SIZES, made, opposite_groups, quick_key, run, shallow, unpadded
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.simulation import mesh, processes
@@ -23,7 +23,7 @@ with jax.set_mesh(mesh.make_mesh()):
     for turn, name in enumerate(list(ALGORITHMS)[:: int(sys.argv[4])]):
         data = forms[turn % 2]
         algorithm = made(ALGORITHMS[name], shallow)
-        start = jax.jit(algorithm.init)(jax.random.fold_in(jax.random.key(0), 10**6), data.train)
+        start = jax.jit(algorithm.init)(jax.random.fold_in(quick_key(0), 10**6), data.train)
         state, info, _ = run(algorithm, data, 1, state=mesh.place(start))
         for number, leaf in enumerate(jax.tree.leaves((mesh.fetch(state), info))):
             leaves[f"{name}/{number:03}"] = leaf

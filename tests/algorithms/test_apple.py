@@ -111,7 +111,7 @@ def test_the_regulariser_holds_the_weights_until_it_ends():
 @pytest.mark.slow
 def test_clients_of_the_other_group_lose_their_weight():
     data = opposite_groups(clients=6)
-    state, info, _ = run(apple(shallow(), rate=0.1), data, 10)
+    state, info, _ = run(apple(shallow(), rate=0.1), data, 20)
     same = np.equal.outer(np.arange(6) % 2, np.arange(6) % 2)
     p = np.asarray(state.clients.memory.relation)
     assert p[~same].max() < p[same & ~np.eye(6, dtype=bool)].min()
