@@ -13,10 +13,10 @@ def data(tmp_path_factory):
 
 @pytest.mark.slow(seconds=100)
 def test_every_combination_is_refused_in_one_line_or_gives_sound_results(tmp_path):
-    found = fuzz(60, 0, tmp_path)
+    found = fuzz(40, 0, tmp_path)
     assert found["wrong"] == 0
     # Not nearly all are refused. How many depends on the options that there are to draw from.
-    assert found["finished"] >= 8
+    assert found["finished"] >= 5
 
 
 FOUND = [

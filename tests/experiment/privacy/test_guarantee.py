@@ -417,17 +417,17 @@ def test_a_run_with_noise_on_gradients_says_how_often_an_example_was_in_a_batch(
         (["--clip", "0"], "--clip is 0.0: expected a positive number"),
         (["--clip", "nan"], "--clip is nan: expected a positive number"),
         (["--clip", ":noise=1"], "noise of --clip is given without --clip, its unit: give both"),
-        (["--clip", "1:noise=-1"], "noise of --clip is -1.0: expected a non-negative number"),
+        (["--clip", "1:noise=-1"], "noise of --clip is -1: expected a non-negative number"),
         (["--example-clip", "-2"], "--example-clip is -2.0: expected a positive number"),
         (["--example-clip", ":noise=1"], "noise of --example-clip is given without --example-clip"),
         (
             ["--clip", "1", "--example-clip", "1"],
             "both --clip and --example-clip are given: choose",
         ),
-        (["--clip", ":delta=0"], "delta of --clip is 0.0: expected a number in (0, 1)"),
+        (["--clip", ":delta=0"], "delta of --clip is 0: expected a number in (0, 1)"),
         (
             ["--compress", "topk:fraction=0"],
-            "fraction of --compress is 0.0: expected a fraction in (0, 1]",
+            "fraction of --compress is 0: expected a fraction in (0, 1]",
         ),
     ],
 )

@@ -154,7 +154,7 @@ def test_newcomers_arrive_never(tmp_path):
         ),
         (["--speeds", ":seed=2"], "seed of --speeds is 2, and has no effect without --speeds"),
         (["--speeds", "-1"], "--speeds is -1.0: expected a number in [0, 10]"),
-        (["--speeds", "1:arrivals=late"], "arrivals of --speeds is late: expected"),
+        (["--speeds", "1:arrivals=late"], "arrivals of --speeds is 'late': expected"),
         (["--durations", "none.npy"], "expected a .npy file that exists"),
         (
             ["--target", "80"],

@@ -217,8 +217,8 @@ def test_killed_runs_resume_to_the_same_bits(tmp_path):
 
 
 @pytest.mark.slow(seconds=100)
-@pytest.mark.parametrize("algorithm", ["pfedgraph", "pfedgat", "fedcedar", "gfedmtl", "fedadam"])
-def test_runs_killed_ten_times_resume_to_the_same_bits(tmp_path, algorithm):
-    found = torture(algorithm, tmp_path, 10, random.Random(1), seed=1)
+def test_a_run_killed_ten_times_resumes_to_the_same_bits(tmp_path):
+    """Its server learns, so that its state has gradients and what they are about."""
+    found = torture("pfedgat", tmp_path, 10, random.Random(1), seed=1)
     assert found["finished and equal"] >= 1
     assert found["after a checkpoint"] >= 1
