@@ -63,7 +63,6 @@ def test_a_is_shared_and_b_stays_with_the_client(task, data, trained, method, pa
     assert info.up.tolist() == [[8 * RANK + 32 * 2 + 2] * 4] == info.down.tolist()
 
 
-@pytest.mark.slow
 def test_the_head_may_stay_beside_b(task, data):
     _, info, _ = run(fedper(task, head="/b$|Dense_3"), data, 1)
     assert info.up.tolist() == [[8 * RANK] * 4]

@@ -108,7 +108,6 @@ def test_the_regulariser_holds_the_weights_until_it_ends():
     )
 
 
-@pytest.mark.slow
 def test_clients_of_the_other_group_lose_their_weight():
     data = opposite_groups(clients=6)
     state, info, _ = run(apple(shallow(), rate=0.1), data, 20)

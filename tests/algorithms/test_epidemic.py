@@ -42,7 +42,6 @@ def test_rounds_with_dissimilar_peers_equal_numpy():
     assert info.up[1].tolist() == (3 * (np.count_nonzero(weights, axis=0) - 1)).tolist()
 
 
-@pytest.mark.slow
 def test_a_client_takes_the_mean_of_its_own_and_what_others_drew_it_for():
     algorithm = epidemic(quadratic(), peers="random", degree=2)
     state, models = first_models(algorithm)

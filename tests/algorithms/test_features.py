@@ -70,7 +70,6 @@ def assert_layers(found, expected):
         np.testing.assert_allclose(one, other, atol=2e-5)
 
 
-@pytest.mark.slow
 def test_rounds_of_fedbabu_train_the_body_alone():
     algorithm = fedbabu(TASK)
     state = algorithm.init(quick_key(0), DATA.train)

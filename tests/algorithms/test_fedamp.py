@@ -44,7 +44,6 @@ def heuristic_weights(moved, own):
     return xi
 
 
-@pytest.mark.slow
 def test_heurfedamp_takes_a_measure_of_ones_own():
     """Minus the squared distance over sigma: a softmax of it is FedAMP's A', normalised."""
     data = opposite_groups()

@@ -64,7 +64,6 @@ def test_fine_tuned_fedavg_has_the_same_global_model_and_deploys_the_trained_mod
     close(deployed(fedavg_ft(task), tuned, 6), trained.clients.memory)
 
 
-@pytest.mark.slow
 def test_fedavg_fails_on_opposite_groups():
     data = opposite_groups()
     task = linear(steps=20)

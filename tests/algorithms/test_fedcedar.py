@@ -248,7 +248,6 @@ def test_a_node_for_each_client_stands_also_for_clients_with_equal_models():
     )
 
 
-@pytest.mark.slow
 def test_a_measure_of_ones_own_makes_edges_between_the_nodes_that_have_members():
     """Seven nodes of six clients: the zeros in the place of the seventh have no edge."""
 
@@ -277,7 +276,6 @@ def test_the_first_round_starts_from_the_initial_model():
     )
 
 
-@pytest.mark.slow
 def test_the_state_is_two_integers_for_each_client_and_k_models_of_the_server():
     algorithm = fedcedar(linear(), clusters=4)
     data = opposite_groups(clients=6)
@@ -290,7 +288,6 @@ def test_the_state_is_two_integers_for_each_client_and_k_models_of_the_server():
     assert int(state.server.round) == 2
 
 
-@pytest.mark.slow
 def test_two_opposite_groups_are_the_two_clusters():
     state, info, _ = run(fedcedar(linear(steps=20), clusters=2, hops=0), opposite_groups(), 2)
     assert state.clients.record.cluster.tolist() == [0, 1, 0, 1, 0, 1]
@@ -300,7 +297,6 @@ def test_two_opposite_groups_are_the_two_clusters():
     assert info.metrics["contraction"].tolist() == [1, 1]
 
 
-@pytest.mark.slow
 def test_near_a_common_start_models_are_similar_and_updates_are_not():
     """Therefore one propagation makes all models nearly equal, unless updates are compared."""
     data = opposite_groups(clients=CLIENTS, sizes=SIZES)

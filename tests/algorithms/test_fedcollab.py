@@ -93,7 +93,6 @@ def test_discriminators_equal_numpy():
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-@pytest.mark.slow
 def test_the_divergence_of_gaussians_is_their_total_variation():
     """2 Phi(m / 2) - 1 for means that are m apart."""
     rng = np.random.default_rng(1)
@@ -108,7 +107,6 @@ def test_the_divergence_of_gaussians_is_their_total_variation():
     np.testing.assert_array_equal(found, found.T)
 
 
-@pytest.mark.slow
 def test_clients_that_differ_in_labels_alone_are_apart():
     matrix = estimate(opposite_groups(clients=4, examples=200).train)
     same = np.add.outer(np.arange(4), np.arange(4)) % 2 == 0
@@ -151,7 +149,6 @@ def test_large_examples_are_projected():
     assert matrix[0, 2] < 0.4
 
 
-@pytest.mark.slow
 def test_a_client_that_is_not_finite_is_far_from_all_and_changes_no_other():
     train = opposite_groups(clients=4, examples=200).train
     x = np.array(train.x)

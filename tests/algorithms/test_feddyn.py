@@ -2,7 +2,6 @@
 
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from toys import federation, quadratic, quick_key, run
 
 import jaxfl
@@ -44,7 +43,6 @@ def test_rounds_of_three_of_four_clients_equal_numpy():
     np.testing.assert_allclose(state.server.correction["w"], h, atol=1e-5)
 
 
-@pytest.mark.slow
 def test_it_finds_the_optimum_of_the_mean_loss_where_fedavg_does_not():
     """Losses of different curvature, and many local steps."""
     scales = np.array([1.0, 0.3, 3.0])

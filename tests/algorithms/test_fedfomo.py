@@ -53,7 +53,6 @@ def test_a_round_equals_the_rule_from_the_trained_models():
     assert info.down.tolist() == [[4 * 3 + 4 + 1] * 4]
 
 
-@pytest.mark.slow
 def test_a_short_step_of_its_own_is_not_lost():
     """Steps of some ten-thousandths of the distances between clients are still progress."""
     rng = np.random.default_rng(0)

@@ -69,7 +69,6 @@ def test_a_round_equals_numpy_written_from_the_paper(momentum, work, steps):
     np.testing.assert_allclose(weights[1] / weights[0], 2 * a[0] / a[1], rtol=1e-5)
 
 
-@pytest.mark.slow
 def test_it_is_fedavg_where_all_clients_take_the_same_steps():
     same = jaxfl.regression(
         mlp(1, hidden=()), np.zeros(2), batch_size=4, steps=5, optimizer=optax.sgd(RATE)

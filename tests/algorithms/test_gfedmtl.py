@@ -202,7 +202,6 @@ def one_cluster(cohorts):
     return paper(cohorts, 0.0, cluster=np.zeros(C, int), shape=(S, 1))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("cohorts", [FULL, PARTIAL])
 def test_gfed_by_admm_is_one_cluster(cohorts):
     algorithm = gfed(TASK, form="admm", rho=RHO, lam=LAM, graph=EDGES, primal="exact")
@@ -217,7 +216,6 @@ def test_gfed_by_admm_is_one_cluster(cohorts):
     assert info.down.tolist() == [[2 * D] * len(c) for c in cohorts]
 
 
-@pytest.mark.slow
 def test_training_comes_near_the_exact_primal():
     """Many small steps from the client's own model solve (13) as one Newton step does."""
     task = jaxfl.regression(
@@ -268,7 +266,6 @@ def run_double(rounds, **options):
         return run(exact(double_task(), **options), data, rounds)[0]
 
 
-@pytest.mark.slow
 def test_without_edges_and_coupling_each_cell_is_a_consensus_problem_of_its_own():
     """With tau = 0 and no edges, each cell runs consensus ADMM with its own clients alone."""
     state = run_double(7, tau=0.0, graph="alone")
@@ -290,7 +287,6 @@ def test_without_edges_and_coupling_each_cell_is_a_consensus_problem_of_its_own(
     assert not state.server[0]["w"][1, 1].any()
 
 
-@pytest.mark.slow
 def test_one_server_reaches_the_pooled_optimum():
     one = {"servers": 1, "clusters": 2, "server_of": np.zeros(C, int), "cluster_of": CLUSTER}
     state = run_double(400, tau=0.0, graph="ring", **one)
@@ -417,7 +413,6 @@ def test_gradient_form_is_a_mean_of_clients_then_of_neighbours():
     np.testing.assert_allclose(info.metrics["disagreement"][-1], apart, rtol=1e-4)
 
 
-@pytest.mark.slow
 def test_gfed_with_one_server_and_equal_sizes_is_fedavg():
     data = opposite_groups()
     one, _, _ = run(gfed(linear(), servers=1), data, 2)
@@ -425,7 +420,6 @@ def test_gfed_with_one_server_and_equal_sizes_is_fedavg():
     close(jax.tree.map(lambda x: x[0], one.server), mean.server)
 
 
-@pytest.mark.slow
 def test_clusters_are_found_from_the_data():
     state = jax.jit(gfedmtl(linear(), servers=1).init)(quick_key(0), opposite_groups().train)
     found = np.asarray(state.clients.record.cell)
@@ -447,7 +441,6 @@ def test_the_search_for_clusters_counts_in_a_clients_first_round():
     assert info.batches.tolist() == [[5] * 5] * 2
 
 
-@pytest.mark.slow
 def test_clusters_are_found_in_what_the_server_receives():
     def halves(key, before, after, ids):
         return jax.tree.map(

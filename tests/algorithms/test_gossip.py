@@ -29,7 +29,6 @@ def first_models(algorithm):
     return state._replace(clients=Clients(memory)), models
 
 
-@pytest.mark.slow
 def test_rounds_of_gossip_on_a_path_equal_numpy():
     """Degrees 1, 2, 2, 1 and 0; each edge weighs 1 / 3."""
     algorithm = gossip(quadratic(), graph=PATH)
@@ -76,7 +75,6 @@ def test_rounds_of_push_sum_equal_numpy():
     np.testing.assert_allclose(spectral_gap(info.weights[0]), 1 - second, atol=1e-3)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("graph", ["one_peer", "ring"])
 def test_without_training_push_sum_finds_the_mean_of_the_first_models(graph):
     algorithm = push_sum(quadratic(learning_rate=0.0), graph=graph)
@@ -100,7 +98,6 @@ def test_push_sum_refuses_graphs_on_which_somebody_hears_nobody():
     push_sum(quadratic(), graph=graph)
 
 
-@pytest.mark.slow
 def test_on_the_complete_graph_gossip_is_fedavg_of_equal_clients():
     found, info, _ = run(gossip(quadratic(), graph="complete"), DATA, 2)
     expected, _, _ = run(made(fedavg, quadratic), DATA, 2)
@@ -110,7 +107,6 @@ def test_on_the_complete_graph_gossip_is_fedavg_of_equal_clients():
     assert spectral_gap(info.weights[0]) == pytest.approx(1, abs=1e-5)
 
 
-@pytest.mark.slow
 def test_a_client_that_keeps_everything_trains_alone():
     alone, _, _ = run(made(local, quadratic), DATA, 2)
     for algorithm in (gossip(quadratic(), own=1.0), push_sum(quadratic(), own=1.0)):
@@ -118,7 +114,6 @@ def test_a_client_that_keeps_everything_trains_alone():
         close(deployed(algorithm, state, CLIENTS), alone.clients.memory)
 
 
-@pytest.mark.slow
 def test_a_part_of_a_given_graph_serves_a_cohort(tmp_path):
     """Of the path 0 - 1 - 2 - 3, clients 0, 2 and 3 have one edge."""
     file = str(tmp_path / "path.npy")

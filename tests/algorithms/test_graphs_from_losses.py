@@ -35,7 +35,6 @@ def trained_from(models, number, steps):
     return np.asarray(state.clients.memory["w"], np.float64)
 
 
-@pytest.mark.slow
 def test_a_round_of_meritfed_equals_numpy():
     algorithm = meritfed(quadratic(), rate=0.5, steps=4)
     trained, state, info = one_round(algorithm)

@@ -62,7 +62,6 @@ def test_the_shared_part_is_the_mean_and_the_other_stays(method, kept, sent):
     np.testing.assert_array_equal(info.weights[own][0], np.eye(6))
 
 
-@pytest.mark.slow
 def test_other_layers_may_be_the_head():
     data = opposite_groups(sizes=SIZES)
     task = shallow()

@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from toys import full, jit, linear, made, make_rounds, opposite_groups, quick_key, run
 
 from jaxfl.algorithms import ifca, local
@@ -11,7 +10,6 @@ from jaxfl.core import tree
 from jaxfl.core.messages import Clients
 
 
-@pytest.mark.slow
 def test_planted_clusters_are_found():
     data = opposite_groups()
     _, info, _ = run(ifca(linear(steps=20), clusters=2), data, 4)

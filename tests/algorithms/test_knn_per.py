@@ -63,7 +63,6 @@ def test_evaluation_recalls_before_and_after_fine_tuning():
     assert np.abs(with_memory.fine_tuned.test - without.fine_tuned.test).max() > 0
 
 
-@pytest.mark.slow
 def test_without_examples_there_are_no_neighbours():
     nothing = neighbour_labels(
         jnp.ones((2, 3)), jnp.ones((4, 3)), jnp.ones(4, int), jnp.zeros(4, bool), 2, 3, 1.0

@@ -46,7 +46,6 @@ def models_of(state):
     return np.asarray(state.clients.memory["w"])
 
 
-@pytest.mark.slow
 def test_a_lost_message_leaves_its_weight_with_the_receiver():
     algorithm = gossip(quadratic(), graph="random_regular", degree=4, edge_loss=0.3)
     state, models = with_models(algorithm)
@@ -78,7 +77,6 @@ def test_each_edge_has_its_own_probability():
     np.testing.assert_allclose(weights[:, 0, 0], 2 / 3, atol=1e-6)
 
 
-@pytest.mark.slow
 def test_edges_of_a_client_are_lost_independently_and_anew():
     _, info, _ = run(gossip(quadratic(), graph=RING, edge_loss=0.5), DATA, 300)
     weights = np.asarray(info.weights)
@@ -92,7 +90,6 @@ def test_edges_of_a_client_are_lost_independently_and_anew():
     assert abs(np.corrcoef(flat[:, 1:].ravel(), flat[:, :-1].ravel())[0, 1]) < 4 / np.sqrt(3600)
 
 
-@pytest.mark.slow
 def test_a_draw_depends_on_receiver_and_sender_alone():
     everybody = gossip(quadratic(), graph=np.ones((CLIENTS, CLIENTS)), edge_loss=0.5)
     _, all_info, _ = run(everybody, DATA, 1)
@@ -102,7 +99,6 @@ def test_a_draw_depends_on_receiver_and_sender_alone():
     np.testing.assert_array_equal(np.asarray(some.weights[0]) > 0, met)
 
 
-@pytest.mark.slow
 def test_messages_with_delays_are_the_models_of_earlier_rounds():
     delay = np.random.default_rng(2).integers(0, 4, size=(CLIENTS, CLIENTS))
     algorithm = gossip(quadratic(), graph=np.ones((CLIENTS, CLIENTS)), edge_delay=delay)
@@ -126,7 +122,6 @@ def test_messages_with_delays_are_the_models_of_earlier_rounds():
     np.testing.assert_allclose(models_of(state), models, atol=1e-5)
 
 
-@pytest.mark.slow
 def test_a_delay_counts_the_rounds_of_the_sender():
     """Client 1 is away in round 1: in round 2 client 0 gets what client 1 sent in round 0."""
     algorithm = gossip(quadratic(learning_rate=0.0), graph=np.ones((3, 3)), edge_delay=1)
@@ -175,7 +170,6 @@ def test_a_number_that_was_not_sent_is_the_receivers_own(method, options):
     assert int(np.sum(info.up[0])) == numbers.sum()
 
 
-@pytest.mark.slow
 def test_a_part_is_sent_with_its_probability():
     algorithm = gossip(quadratic(), graph="complete", edge_part=0.3)
     _, info, _ = run(algorithm, DATA, 60)
@@ -200,7 +194,6 @@ def test_where_nothing_happens_to_messages_nothing_changes(method, options):
         np.testing.assert_array_equal(info.down, plain.down)
 
 
-@pytest.mark.slow
 def test_push_sum_loses_messages_and_no_mass():
     algorithm = push_sum(quadratic(learning_rate=0.0), graph="exponential", edge_loss=0.4)
     state = algorithm.init(quick_key(0), DATA.train)
@@ -216,7 +209,6 @@ def test_push_sum_loses_messages_and_no_mass():
     assert np.sum(info.down) < 0.75 * np.sum(info.up)
 
 
-@pytest.mark.slow
 def test_epidemic_takes_the_mean_of_what_arrived():
     _, info, _ = run(epidemic(quadratic(), degree=3, edge_loss=0.5), DATA, 5)
     for weights in np.asarray(info.weights):
@@ -247,7 +239,6 @@ def test_conditions_that_are_none_are_refused_in_one_line(options, message):
             method(quadratic(), **options)
 
 
-@pytest.mark.slow
 def test_the_diagonal_of_conditions_does_not_matter():
     delay = np.diag(np.full(CLIENTS, np.nan))
     plain, info, _ = run(gossip(quadratic(), graph=RING), DATA, 2)
@@ -313,7 +304,6 @@ def test_traffic_that_no_counter_holds_counts_as_the_most():
     assert found.tolist() == [int(min(11_200_000.0 * n, 2.0**29)) for n in copies]
 
 
-@pytest.mark.slow
 def test_conditions_come_from_files(tmp_path):
     file = str(tmp_path / "delay.npy")
     np.save(file, np.ones((CLIENTS, CLIENTS), np.uint8))

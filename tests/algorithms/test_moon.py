@@ -25,7 +25,6 @@ def paper(own, near, far, temperature):
     return -np.log(towards / (towards + away))
 
 
-@pytest.mark.slow
 def test_the_contrast_is_equation_3_and_has_a_gradient_at_zero():
     vectors = np.random.default_rng(0).normal(size=(3, 5, 4))
     np.testing.assert_allclose(

@@ -74,7 +74,6 @@ def test_two_rounds_equal_the_program_applied_to_the_trained_models():
     assert info.down.tolist() == [[3] * 4]
 
 
-@pytest.mark.slow
 def test_without_strength_it_is_fedavg():
     found, info, _ = run(pfedccg(quadratic(), first=0.0, rise=0.0), DATA, 2)
     expected, told, _ = run(made(fedavg, quadratic), DATA, 2)

@@ -387,7 +387,6 @@ def test_clients_that_join_late_need_no_new_attention():
     close(deployed(algorithm, after, 6), mix(weights, trained))
 
 
-@pytest.mark.slow
 def test_weights_learned_directly_stay_with_their_clients():
     """Each client has a row of logits by client id; logits of absent clients do not change."""
     data = opposite_groups()

@@ -166,7 +166,6 @@ def last_weights(data, task=None, rounds=3, method=pfedgraph, **hyper):
     return np.asarray(run(algorithm, data, rounds)[1].weights[-1])
 
 
-@pytest.mark.slow
 def test_the_graph_of_two_opposite_groups_has_two_blocks():
     weights = last_weights(opposite_groups())
     group = np.arange(6) % 2
@@ -175,7 +174,6 @@ def test_the_graph_of_two_opposite_groups_has_two_blocks():
     np.testing.assert_allclose(weights[same], 1 / 3, atol=1e-3)
 
 
-@pytest.mark.slow
 def test_a_malicious_client_gets_no_weight():
     def turned(key, before, after, ids):
         return jax.tree.map(
@@ -211,7 +209,6 @@ def test_layers_choose_what_is_compared():
         last_weights(data, rounds=1, layers="nowhere")
 
 
-@pytest.mark.slow
 def test_raw_similarity_compares_the_models_themselves():
     data = opposite_groups()
     algorithm = pfedgraph(linear(), similarity="raw", snap=None, alpha=1.0, lam=0.0)
@@ -249,7 +246,6 @@ def test_the_general_graph_without_its_own_options_is_pfedgraph():
         equal(general, plain)
 
 
-@pytest.mark.slow
 def test_caps_of_edges_stay_with_their_clients():
     """The weight of client 4's model for client 2 stays small, at any position in the cohort."""
     caps = np.ones((6, 6), np.float32)
@@ -380,7 +376,6 @@ def test_a_measure_of_ones_own_has_all_that_the_method_has_around_it(task):
     close(own, known)
 
 
-@pytest.mark.slow
 def test_a_measure_sees_what_layers_and_similarity_choose_and_any_finite_range_will_do():
     """The first row is the server's view: differences from the initial model, of the bias alone."""
     shapes = []
@@ -473,7 +468,6 @@ def test_sketches_of_all_parameters_give_the_weights_of_the_models():
     np.testing.assert_allclose(sketched, exact, atol=1e-5)
 
 
-@pytest.mark.slow
 def test_weights_of_short_sketches_are_other_ones_in_each_round_and_find_the_groups():
     options = {"snap": None, "alpha": 0.2, "sketch": 8}
     weights = last_weights(opposite_groups(), method=general_graph, **options)

@@ -1,7 +1,6 @@
 """FedProx, FedProx-FT and Ditto on quadratic clients, where gradient descent has a closed form."""
 
 import numpy as np
-import pytest
 from toys import deployed, federation, quadratic, quick_key, run
 
 from jaxfl.algorithms import ditto, fedprox, fedprox_ft
@@ -31,7 +30,6 @@ def begin(algorithm, data):
     return state, np.asarray(state.server["w"], np.float64)
 
 
-@pytest.mark.slow
 def test_fedprox_lowers_the_proximal_loss():
     data, best = clients()
     for factory in (fedprox, fedprox_ft):

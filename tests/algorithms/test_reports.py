@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from toys import federation, quadratic, quick_key, run
 
 from jaxfl.algorithms import apfl, fedala
@@ -28,7 +27,6 @@ def test_a_metric_is_the_mean_over_the_clients_that_reported():
     np.testing.assert_allclose(info.metrics["alpha"], alpha[[0, 2]].mean(), rtol=1e-6)
 
 
-@pytest.mark.slow
 def test_a_client_that_has_not_reported_takes_nothing_of_its_mixture():
     state, info = third_round(fedala(quadratic(3, 0.1), rate=0.7, layers="w"))
     taken = np.asarray(state.clients.memory.blend["w"]).mean(axis=1) * [1, 0, 1]

@@ -103,7 +103,6 @@ def test_who_was_never_there_deploys_the_global_model_and_who_is_away_what_it_ch
         equal(rows[1], later.server if follows[client] else rows[0])
 
 
-@pytest.mark.slow
 def test_what_is_held_out_is_never_trained_on():
     """Labels of every fifth example change what a client sends if it has validation data alone."""
 

@@ -72,7 +72,6 @@ def test_rounds_of_some_clients_equal_numpy_written_from_the_paper(option):
     assert info.up.tolist() == info.down.tolist() == [[6] * 2] * 3
 
 
-@pytest.mark.slow
 def test_it_finds_the_optimum_that_fedavg_misses():
     normal = sum(FULL[i].T @ FULL[i] for i in range(CLIENTS))
     right = sum(FULL[i].T @ Y[i, :7] for i in range(CLIENTS))
@@ -84,7 +83,6 @@ def test_it_finds_the_optimum_that_fedavg_misses():
     assert np.abs(found[1] - best).max() > 0.05
 
 
-@pytest.mark.slow
 def test_with_momentum_option_ii_takes_the_mean_gradient_that_the_steps_followed():
     """A loss whose gradient is g everywhere: the control variate is g, whatever the momentum."""
     task = jaxfl.regression(
@@ -103,7 +101,6 @@ def test_with_momentum_option_ii_takes_the_mean_gradient_that_the_steps_followed
     np.testing.assert_allclose(tree.ravel(half.clients.memory), ratio * 3.0 * mean_input, rtol=1e-4)
 
 
-@pytest.mark.slow
 def test_clipping_of_examples_does_not_shorten_the_distance_that_option_ii_divides_by():
     """No example's gradient is as long as the clip here, but a gradient of 1 would be longer."""
     task = jaxfl.regression(
@@ -124,7 +121,6 @@ def test_clipping_of_examples_does_not_shorten_the_distance_that_option_ii_divid
     )
 
 
-@pytest.mark.slow
 def test_the_servers_control_variate_stays_the_clients_mean_if_one_does_not_report():
     spoilt = DATA._replace(train=DATA.train._replace(x=DATA.train.x.at[1].set(np.nan)))
     state, _, _ = run(scaffold(TASK), spoilt, 2)

@@ -49,7 +49,6 @@ def test_rounds_equal_the_closed_form(learned):
     np.testing.assert_allclose(state.server["w"], g, atol=1e-5)
 
 
-@pytest.mark.slow
 def test_a_client_that_refuses_its_mixture_is_attracted_to_its_own_model():
     """The mean from which all clients start is still that of the mixtures."""
     x = np.random.default_rng(0).normal(size=(4, 3))

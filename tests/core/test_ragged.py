@@ -163,7 +163,6 @@ def test_a_gather_of_rows_in_place_moves_nothing():
         np.testing.assert_array_equal(found, [rows])
 
 
-@pytest.mark.slow
 def test_nan_of_one_client_does_not_reach_another_one():
     """The batches of the others are filled up with examples that do not count."""
     data = unpadded(opposite_groups(clients=3, sizes=(13, 9, 11)))

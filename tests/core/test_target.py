@@ -85,7 +85,6 @@ def task():
     return jaxfl.classification(cnn(3), np.zeros((4, 4, 1)), steps=5, batch_size=64)
 
 
-@pytest.mark.slow
 def test_on_a_cpu_clients_train_in_turn_and_batches_are_computed_in_parts(task):
     found = training_loops(task)
     assert CLIENTS in found

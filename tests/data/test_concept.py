@@ -167,7 +167,6 @@ def groups_of(**options):
     return true_groups(config, source)
 
 
-@pytest.mark.slow
 def test_true_groups_are_those_of_the_partition_and_of_the_concept():
     assert concept_of(6, 4).tolist() == [0, 1, 2, 3, 0, 1]
     assert groups_of(partition="iid", clients=4).tolist() == [0, 0, 0, 0]

@@ -26,7 +26,6 @@ def federate(data, **options):
     return jaxfl.data.federate(data, jaxfl.data.natural(OWNERS), test="own", **options)
 
 
-@pytest.mark.slow
 def test_each_example_keeps_its_weight_in_all_parts_of_a_federation():
     federation = federate(source(weights=W))
     plain = federate(source())
