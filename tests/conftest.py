@@ -29,6 +29,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ and QUICK not in os.environ.get("XLA_
 # A shell's background jobs ignore Ctrl-C, and so would every program that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# And those of `nohup` the end of the terminal.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_num_cpu_devices", 4)  # one device serves, unless a test takes a mesh

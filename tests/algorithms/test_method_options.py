@@ -40,7 +40,7 @@ def test_a_value_that_is_not_a_name_passes_if_the_hint_allows_it():
     jax.jit(lambda tau: (gfedmtl(linear(), tau=tau), tau)[1])(0.3)
     with pytest.raises(InputError, match="attention of pfedgat is None: expected one of gat"):
         pfedgat(linear(), attention=None)
-    with pytest.raises(TypeError, match="atention"):
+    with pytest.raises(InputError, match="did you mean attention"):
         pfedgat(linear(), atention="gat")
 
 

@@ -429,6 +429,9 @@ TABLE = [
     ),
     Kernel("mixing.isolate", lambda c: mixing.isolate(graph(c), c.reported), "pairs", "simplex"),
     Kernel(
+        "mixing.possible_sizes", lambda c: mixing.possible_sizes(c.sizes), "rows", "nonnegative"
+    ),
+    Kernel(
         "mixing.size_weights", lambda c: mixing.size_weights(c.sizes)[None], "columns", "simplex"
     ),
     Kernel("mixing.positive_rows", lambda c: mixing.positive_rows(grid(c)), "pairs", "simplex", 0),

@@ -212,7 +212,7 @@ def test_a_tied_head_learns_data_with_gaps_in_their_ids(tmp_path, monkeypatch):
     np.savez("tokens.npz", **arrays, vocabulary=[100], classes=100)
     options = ["--dataset", "tokens", "--data-dir", ".", "--model", "tied", "--rounds", "3"]
     options += ["--local-steps", "20", "--optimizer", "adam", "--lr", "0.05", "--devices", "1"]
-    options += ["--metric", "perplexity", "--score-after", "none", "--format", "svg"]
+    options += ["--metric", "perplexity", "--score-after", "none"]
     assert main(["describe", "--dataset", "tokens", "--data-dir", "."]) == 0
     assert main(["run", "fedavg", *options, "--out", "run"]) == 0
     run = jaxfl.load("run")
