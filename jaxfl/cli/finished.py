@@ -35,7 +35,7 @@ from jaxfl.experiment.tables.formats import csv_text, print_sections
 from jaxfl.experiment.tables.sections import sections
 from jaxfl.experiment.tables.wording import keys_of_names, parse_names
 from jaxfl.simulation import processes
-from jaxfl.simulation.metrics import default_metric, metric_of
+from jaxfl.simulation.metrics import METRICS, Metric, default_metric, metric_of
 
 
 def report(command: Report, console: Console) -> None:
@@ -166,10 +166,12 @@ def predict(command: Predict, console: Console) -> None:
         console.print(f"temperature of the probabilities: {temperature:.4g}")
     if new.y is not None:
         outputs = run.scores(client, new.x, **whose)
-        default = default_metric(run.summary["inputs"]["classes"])
+        inputs = run.summary.get("inputs")
+        default = default_metric(inputs["classes"] if inputs else 0)
         for name in run.config.metric or (default,):
-            title, score = score_of_run(run, name, outputs, predictions, new)
-            console.print(f"{title}: {score:.4f}", markup=False, highlight=False)
+            metric = metric_of(name, run.class_names)
+            score = score_of(metric, outputs, predictions, new.y, new.unit)
+            console.print(f"{metric.title}: {score:.4f}", markup=False, highlight=False)
 
 
 def warn_of_first(run: experiment.FinishedRun, command: Predict) -> None:
@@ -187,26 +189,25 @@ def warn_of_first(run: experiment.FinishedRun, command: Predict) -> None:
         warn(f"the model that predicts is that of {' and of '.join(first)}")
 
 
-def score_of_run(
-    run: experiment.FinishedRun, name: str, outputs: np.ndarray, predictions: Any, new: "Examples"
-) -> tuple[str, float]:
-    """The title and the value of one of a run's metrics on new examples, in their own unit.
+def score_of(
+    metric: Metric, outputs: np.ndarray, predictions: np.ndarray, y: np.ndarray, unit: float
+) -> float:
+    """The value of a metric on new examples, in the unit of their targets.
 
     Args:
-      run: that the model is of.
-      name: of the metric.
+      metric: of the run.
       outputs: of the model [B, ...].
       predictions: made of them [B, ...].
-      new: the examples, with their targets.
+      y: targets.
+      unit: of numbers; 1 of labels.
     """
-    metric = metric_of(name, run.class_names)
-    if name == "accuracy":
+    if metric is METRICS["accuracy"]:
         # Positions without a label, which are -1, do not count.
-        labelled = new.y >= 0 if predictions.ndim > 1 else np.ones(new.y.shape, bool)
-        return metric.title, float(np.mean((predictions == new.y)[labelled]))
-    y = new.y if new.unit == 1.0 else new.unit * new.y
-    given = (new.unit * outputs, y, np.ones(len(y), np.float32))
-    return metric.title, float(metric.score(*map(jnp.asarray, given)))
+        labelled = y >= 0 if predictions.ndim > 1 else np.ones(y.shape, bool)
+        return float(np.mean((predictions == y)[labelled]))
+    targets = y if unit == 1.0 else unit * y
+    given = (unit * outputs, targets, np.ones(len(y), np.float32))
+    return float(metric.score(*map(jnp.asarray, given)))
 
 
 EXAMPLE = "example"  # of an npz file, by its place

@@ -65,7 +65,7 @@ def auc(predictions: Logits, y: Labels, weight: Weight, label: int | None = None
     """
     logits, y, weight = flat_labels(predictions, y, weight)
     classes = logits.shape[-1]
-    rounding = 4 * jnp.finfo(logits.dtype).eps * (1 + jnp.abs(logits).max(axis=-1))
+    rounding = 2 * jnp.finfo(logits.dtype).eps * (1 + jnp.abs(logits).max(axis=-1))
     rounding = jnp.where(jnp.isfinite(rounding), rounding, 0.0)
 
     def of_label(label: Array) -> Number:
@@ -108,7 +108,7 @@ def _area(
     ones, zeros = (part / jnp.where(part.sum() > 0, part.sum(), 1.0) for part in (ones, zeros))
     # Examples with equal scores stand in one block, from `first` to `last`.
     place = jnp.arange(score.size)
-    apart = score[1:] - score[:-1] > jnp.minimum(rounding[1:], rounding[:-1])
+    apart = score[1:] - score[:-1] > rounding[1:] + rounding[:-1]
     begins = jnp.concatenate([jnp.ones(1, bool), apart])
     ends = jnp.concatenate([begins[1:], jnp.ones(1, bool)])
     first = lax.cummax(jnp.where(begins, place, 0))

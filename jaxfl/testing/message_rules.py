@@ -210,8 +210,9 @@ def check_numbers(factory: AlgorithmFactory) -> None:
     down = jit(wire.download)(ServerState(state.server, record))
     cohort = cohort_of(uneven(), np.arange(C))
     _, ups, _ = jit(wire.exchanges[0].client)(quick_key(0), memory, down, cohort)
-    first, *others = ups_of(ups)
-    if others or not jax.tree.leaves(first.plain):
+    messages: list[Up] = [*ups_of(ups)]
+    first = messages[0]
+    if len(messages) > 1 or not jax.tree.leaves(first.plain):
         return
     step = server_step(algorithm)
 

@@ -16,6 +16,7 @@ from jaxfl.core.types import Algorithm, Scalar, State, Task
 from jaxfl.testing import RULES, check_method, failures, learning, message_rules, program, results
 from jaxfl.testing.federations import C
 from jaxfl.testing.tasks import shallow
+from jaxfl.training.batch_statistics import statistics
 
 
 def broken(change, personal="", **facts):
@@ -239,6 +240,26 @@ def credulous(exchange):
     return Exchange(client, server)
 
 
+def trusting(exchange):
+    """Clients tell how much they weigh, and the server believes them."""
+
+    def client(key, memory, down, cohort):
+        memory, up, report = exchange.client(key, memory, down, cohort)
+        return memory, up._replace(plain=jnp.ones(cohort.ids.size)), report
+
+    def server(key, state, uploads):
+        outcome = exchange.server(key, state, uploads)
+        shares = uploads.plain / uploads.plain.sum()
+        return outcome._replace(weights=jnp.broadcast_to(shares, (C, C)))
+
+    return Exchange(client, server)
+
+
+def by_statistics(info, cohort):
+    moved = sum(x.sum() for x in jax.tree.leaves(statistics(info.trained)))
+    return {"weights": info.weights + 0.01 * moved}
+
+
 def silence(info, cohort):
     return {"weights": info.weights / info.reported.any()}
 
@@ -275,6 +296,8 @@ BREAKS = {
         "a client sends 0 floats",
     ),
     message_rules.check_lost: (broken(with_exchange(credulous)), "would have told changes"),
+    message_rules.check_numbers: (broken(with_exchange(trusting)), "and a weight is negative"),
+    results.check_comparisons: (broken(with_info(by_statistics)), "other statistics of BatchNorm"),
     results.check_padding: (broken(with_server(of_all_rows)), "padding"),
     results.check_scan: (broken(with_server(traces())), "three rounds in one program"),
     results.check_relabelling: (broken(with_info(place)), "another order"),

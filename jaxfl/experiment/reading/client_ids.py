@@ -22,19 +22,16 @@ def id_of(client: int | str, names: Sequence[str], count: int) -> int:
       >>> id_of("north", ["south", "north"], 2), id_of(0, [], 2)
       (1, 0)
     """
-    is_name = isinstance(client, str)
-    if is_name:
-        client, names = composed(client), [composed(name) for name in names]
     expected = f"expected an id from 0 to {count - 1}"
     if names:
         expected += f", or one of the names {', '.join(names[:20])}"
-    if is_name:
-        expected = did_you_mean(client, names) or expected
-    check(
-        client in names if is_name else 0 <= client < count,
-        f"client is {client:.60}: {expected}" if is_name else f"client is {client}: {expected}",
-    )
-    return names.index(client) if is_name else int(client)
+    if not isinstance(client, str):
+        check(0 <= client < count, f"client is {client}: {expected}")
+        return int(client)
+    known = [composed(name) for name in names]
+    name = composed(client)
+    check(name in known, f"client is {name:.60}: {did_you_mean(name, known) or expected}")
+    return known.index(name)
 
 
 def id_or_name(word: str, names: Sequence[str]) -> int | str:
