@@ -51,6 +51,7 @@ def test_all_clients_learn_what_they_learn_in_make_rounds(name):
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore:no answer came in time from")
 @pytest.mark.parametrize("name", NAMES)
 def test_some_clients_and_lost_replies_are_those_of_make_rounds(name):
     algorithm = method(name)
