@@ -317,8 +317,8 @@ def rmse(
     A mean over clients is the mean of their roots.
 
     Example:
-      >>> rmse(jnp.array([[1.0], [2.0]]), jnp.array([1.0, 5.0]), jnp.array([1.0, 3.0])).item() ** 2
-      6.75...
+      >>> rmse(jnp.array([[1.0], [2.0]]), jnp.array([3.0, 4.0]), jnp.ones(2)).item()
+      2.0
     """
     predictions, y = _numbers(predictions, y)
     return jnp.sqrt(_mean(_or_worst(jnp.square(predictions - y).mean(axis=-1)), weight))
