@@ -53,8 +53,10 @@ def as_meant(arguments: Sequence[str]) -> list[str]:
     for word in arguments:
         name, behind, value = word.partition("=")
         if word.startswith("--") and value.startswith("~"):
-            word = f"{name}{behind}{os.path.expanduser(value)}"
-        words.append(word if os.path.exists(word) else composed(word))
+            value = os.path.expanduser(value)
+            word = f"{name}{behind}{value}"
+        names_file = os.path.exists(word) or os.path.exists(value)
+        words.append(word if names_file else composed(word))
     return words
 
 

@@ -123,8 +123,9 @@ def method(
     )
 
     def decorate(factory: Callable[_P, Algorithm]) -> Callable[_P, Algorithm]:
-        parameters = inspect.signature(factory).parameters
-        takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+        _, *further = inspect.signature(factory).parameters.values()
+        takes_any = any(one.kind is one.VAR_KEYWORD for one in further)
+        names = [one.name for one in further]
 
         @functools.wraps(factory)
         def of_task(*given: _P.args, **options: _P.kwargs) -> Algorithm:
@@ -134,8 +135,13 @@ def method(
                 f"the task of {factory.__name__} has type {type(task).__name__}: expected a task, "
                 "such as jaxfl.classification makes",
             )
-            for name in () if takes_any else options:
-                check_name(f"hyper-parameter of {factory.__name__}", name, parameters)
+            for name in () if takes_any else options.keys() - {"task"}:
+                check_name(
+                    f"hyper-parameter of {factory.__name__}",
+                    name,
+                    names,
+                    "" if names else "it has none",
+                )
             return factory(*given, **options)
 
         made = checked(of_task, "hyper-parameter")

@@ -6,7 +6,7 @@ was expected. The library's own tests hold every method against the same rules. 
 the file of its subject, and into `RULES`:
 
 - `program`: what the program of a round shows before anything is computed
-- `messages`: what clients and server see of each other
+- `message_rules`: what clients and server see of each other
 - `results`: what rounds give, run in different ways
 - `failures`: clients whose uploads are lost, lies or not finite
 - `learning`: what clients learn

@@ -69,10 +69,9 @@ class Idle(nn.Module):
 
 
 @functools.cache
-def idle(rate: float, **options: Any) -> Task:
+def idle(rate: float) -> Task:
     """As `shallow`, with `Idle`."""
-    options = {"steps": 5, "batch_size": 8, "optimizer": sgd(0.1)} | options
-    return classification(Idle(rate), jnp.zeros(8), **options)
+    return classification(Idle(rate), jnp.zeros(8), steps=5, batch_size=8, optimizer=sgd(0.1))
 
 
 @functools.cache
