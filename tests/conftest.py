@@ -34,8 +34,11 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_num_cpu_devices", 4)  # one device serves, unless a test takes a mesh
-# LLVM's optimization passes take a third of the remaining time.
+# LLVM's optimization passes take a third of the remaining time, and a tenth goes into the lines of
+# the source that a program carries. The processes that tests start compile in the same way.
+os.environ |= {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "JAX_TRACEBACK_IN_LOCATIONS_LIMIT": "0"}
 jax.config.update("jax_disable_most_optimizations", True)
+jax.config.update("jax_traceback_in_locations_limit", 0)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -97,6 +97,12 @@ def uneven() -> Federation:
 
 
 @once
+def spoilt() -> Federation:
+    """The same, with NaN in the rows that only fill: nothing may be computed of them."""
+    return opposite_groups(sizes=SIZES, rubbish=np.nan)
+
+
+@once
 def padded() -> Federation:
-    """The same, each client padded with rubbish, of which nothing may be computed."""
+    """The same, with more such rows."""
     return opposite_groups(sizes=SIZES, pad=13, rubbish=np.nan)

@@ -13,7 +13,7 @@ from jaxfl.core.facts import facts_of
 from jaxfl.core.types import AlgorithmFactory, Federation, State
 from jaxfl.simulation import participation
 from jaxfl.testing.equality import all_finite, close, differ, require
-from jaxfl.testing.federations import C, coins, opposite_groups, padded
+from jaxfl.testing.federations import C, coins, opposite_groups, padded, uneven
 from jaxfl.testing.once import once
 from jaxfl.testing.quick_key import quick_key
 from jaxfl.testing.runs import (
@@ -38,20 +38,22 @@ BLOCK = 250
 
 
 def check_example_weights(factory: AlgorithmFactory) -> None:
-    """Equal weights of examples change nothing but the rounding, and others what clients deploy."""
+    """Equal weights of examples change nothing but the rounding, and others what clients deploy.
+
+    The data with weights have more rows that only pad them, which changes nothing either.
+    """
     algorithm = made(factory, shallow)
     rng = np.random.default_rng(0)
     ways: list[Callable] = [
-        lambda mask: None,
         lambda mask: jax.device_put(np.where(mask, 4.0, np.nan).astype(np.float32)),
         lambda mask: jax.device_put(rng.exponential(size=mask.shape).astype(np.float32)),
     ]
-    datas = [_weighted(padded(), weigh) for weigh in ways]
+    datas = [uneven(), *(_weighted(padded(), weigh) for weigh in ways)]
     ends = [run(algorithm, data, 1) for data in datas]
     plain, equal_weights, others = (
         deployed(algorithm, state, C, data) for (state, *_), data in zip(ends, datas, strict=True)
     )
-    close(plain, equal_weights, 1e-4, "all examples with the weight 4:")
+    close(plain, equal_weights, 1e-4, "all examples with the weight 4, and more padding:")
     require(differ(plain, others), "the weights of examples (Dataset.weight) change nothing")
     all_finite(others, "with weights of examples")
 

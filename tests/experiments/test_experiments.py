@@ -65,7 +65,7 @@ def test_a_script_runs_and_writes_numbers_and_pictures(name, tmp_path, monkeypat
         (
             "pfedgat_newcomers",
             "cifar10",
-            {"preset": "pfedgat-dirichlet", "local_epochs": 1, "methods": ("pfedme",)},
+            {"preset": "pfedgat-dirichlet", "local_epochs": 1, "methods": ("local",)},
         ),
     ],
 )

@@ -193,16 +193,6 @@ def test_every_preset_makes_a_run_and_says_where_it_stands():
         preset("pfedgraph-sever")
 
 
-def telling_cells(name: str) -> list[specification.Cell]:
-    """A cell from the middle of each data set of a table."""
-    cells = specification.load(name).cells(0)
-    chosen = []
-    for dataset in dict.fromkeys(cell.config.dataset for cell in cells):
-        own = [cell for cell in cells if cell.config.dataset == dataset]
-        chosen.append(own[len(own) // 2])
-    return chosen
-
-
 WITH_CELLS = [name for name in specification.names() if specification.load(name).rows]
 
 
@@ -211,10 +201,11 @@ WITH_CELLS = [name for name in specification.names() if specification.load(name)
 @pytest.mark.slow(seconds=30)
 @pytest.mark.parametrize("name", WITH_CELLS)
 def test_a_table_runs_on_stand_ins_of_its_data(name):
+    """A cell from its middle."""
     console = Console(record=True)
-    cells = telling_cells(name)
-    standins.smoke(cells, console)
-    assert console.export_text().count(": runs") == len(cells)
+    cells = specification.load(name).cells(0)
+    standins.smoke([cells[len(cells) // 2]], console)
+    assert console.export_text().count(": runs") == 1
 
 
 @pytest.mark.slow(seconds=20)

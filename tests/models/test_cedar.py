@@ -76,7 +76,7 @@ class Plain(nn.Module):
 def test_a_network_equals_flaxs_layers_forward_and_backward(model, stages, hidden, groups):
     x = jax.random.normal(jax.random.key(0), (3, 10, 8, 3))
     ours, theirs = model(10, groups), Plain(stages, hidden, groups)
-    params = theirs.init(jax.random.key(1), x)["params"]
+    params = jax.jit(theirs.init)(jax.random.key(1), x)["params"]
     # With scales that are not 1, and biases and shifts that are not 0.
     params = jax.tree.map(
         lambda p: p + 0.1 * jnp.sin(jnp.arange(1.0 * len(p))) if p.ndim == 1 else p, params
@@ -88,7 +88,7 @@ def test_a_network_equals_flaxs_layers_forward_and_backward(model, stages, hidde
         return jnp.mean(jnp.sin(network.apply({"params": params}, x)))
 
     found, reference = (
-        jax.value_and_grad(partial(loss, network))(params) for network in (ours, theirs)
+        jax.jit(jax.value_and_grad(partial(loss, network)))(params) for network in (ours, theirs)
     )
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(reference), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
@@ -136,4 +136,4 @@ def test_training_learns():
         cedar3(2), jnp.zeros((8, 8, 3)), batch_size=16, epochs=3, optimizer=jaxfl.sgd(0.05)
     )
     _, info, _ = run(local(task), federation(xs, ys), 3)
-    assert float(info.loss[0].min()) > 0.4 > 0.2 > float(info.loss[2].max())
+    assert float(info.loss[0].min()) > 0.3 > 0.2 > float(info.loss[2].max())

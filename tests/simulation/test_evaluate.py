@@ -110,7 +110,7 @@ def test_fine_tuning_starts_from_the_deployed_model_and_leaves_the_state_alone()
     all_scores = evaluate(quick_key(0), data, state, jnp.arange(6))
     scores = evaluate(quick_key(0), data, state, some)
     np.testing.assert_allclose(scores.fine_tuned.test, all_scores.fine_tuned.test[some], rtol=1e-6)
-    assert scores.deployed.test.mean() < 0.65 < 0.9 < scores.fine_tuned.test.mean()
+    assert all_scores.deployed.test.mean() < 0.65 < 0.9 < scores.fine_tuned.test.mean()
     assert not np.allclose(scores.deployed.val, scores.fine_tuned.val)
 
 

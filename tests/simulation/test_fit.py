@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from toys import SIZES, equal, opposite_groups, quick_key, shallow
+from toys import SIZES, equal, opposite_groups, shallow
 
 import jaxfl
 from jaxfl.core.errors import Diverged, InputError
@@ -15,7 +15,7 @@ DATA = opposite_groups(sizes=SIZES)
 def test_it_has_the_bits_of_the_loop_by_hand():
     task = shallow()
     algorithm = jaxfl.algorithms.pfedgraph(task)
-    key = quick_key(3)
+    key = jax.random.key(3)
     half = jaxfl.participation.uniform(6, 0.5)
     rounds = jaxfl.make_rounds(algorithm, half)
     evaluate = jaxfl.make_evaluate(algorithm, task)

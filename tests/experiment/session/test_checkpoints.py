@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import random
 import resource
 import shutil
 import signal
@@ -210,15 +209,12 @@ def test_a_disk_without_room_for_a_checkpoint_is_one_line(tmp_path, monkeypatch)
     assert not files.checkpoints(tmp_path / "x")
 
 
-@pytest.mark.slow(seconds=40)
+@pytest.mark.slow(seconds=60)
 def test_killed_runs_resume_to_the_same_bits(tmp_path):
-    found = torture("pfedgraph", tmp_path, 1, None, rounds=60)
-    assert found["after a checkpoint"] == found["finished and equal"] == 1
+    """Its server learns, so that its state has gradients and what they are about.
 
-
-@pytest.mark.slow(seconds=100)
-def test_a_run_killed_ten_times_resumes_to_the_same_bits(tmp_path):
-    """Its server learns, so that its state has gradients and what they are about."""
-    found = torture("pfedgat", tmp_path, 10, random.Random(1), seed=1)
-    assert found["finished and equal"] >= 1
-    assert found["after a checkpoint"] >= 1
+    Killed at moments drawn by chance, forty times: `python tests/kill.py`.
+    """
+    found = torture("pfedgat", tmp_path, 2, None, rounds=60)
+    assert found["after a checkpoint"] == 2
+    assert found["finished and equal"] == 1
