@@ -3,12 +3,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import jax
 import jaxtyping
 import pytest
 import shares
+from jax._src.interpreters import mlir
 from matplotlib.figure import Figure
 
 from jaxfl.algorithms import ALGORITHMS
@@ -39,6 +41,28 @@ jax.config.update("jax_num_cpu_devices", 4)  # one device serves, unless a test 
 os.environ |= {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "JAX_TRACEBACK_IN_LOCATIONS_LIMIT": "0"}
 jax.config.update("jax_disable_most_optimizations", True)
 jax.config.update("jax_traceback_in_locations_limit", 0)
+
+
+def share_contexts(programs=200):
+    """So many programs share a context of MLIR.
+
+    JAX makes one for each, which takes a quarter of the time of a tiny program. Numbers in programs
+    stay in a context, so a new one is made now and then; and a thread has its own.
+    """
+    make, held = mlir.make_ir_context, threading.local()
+
+    def shared():
+        number = held.number = getattr(held, "number", -1) + 1
+        if number % programs == 0:
+            held.context = make()
+        return held.context
+
+    mlir.make_ir_context = shared
+
+
+# It is no public function of JAX.
+if hasattr(mlir, "make_ir_context"):
+    share_contexts()
 
 
 @pytest.fixture(scope="session", autouse=True)

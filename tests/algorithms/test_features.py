@@ -125,7 +125,6 @@ def test_rounds_of_feddbe_equal_numpy():
     np.testing.assert_allclose(algorithm.apply(served, jnp.asarray(X[1])), logits, atol=1e-4)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("predict", ["head", "prototypes"])
 def test_rounds_of_fedproto_equal_numpy(predict):
     lam = 0.7

@@ -46,7 +46,6 @@ def test_it_has_the_bits_of_the_loop_by_hand():
     np.testing.assert_allclose(means, [np.mean(e.fine_tuned.val) for e in expected], rtol=1e-6)
 
 
-@pytest.mark.slow
 def test_it_goes_on_from_a_state_and_stops_when_asked():
     algorithm = jaxfl.algorithms.fedavg(shallow())
     whole = jaxfl.fit(algorithm, DATA, 3, eval_every=1)

@@ -91,6 +91,12 @@ def test_a_hostile_file_is_refused_in_one_line(name, tmp_path):
         read_weights(written(tmp_path, *HOSTILE[name]))
 
 
+@pytest.mark.parametrize("name", ["a shape of fractions", "a hundred axes", "one offset"])
+def test_what_is_no_shape_or_place_is_not_computed_with(name, tmp_path):
+    with pytest.raises(ValueError, match="'w' has no shape, or no place in the file"):
+        read_weights(written(tmp_path, *HOSTILE[name]))
+
+
 @pytest.mark.parametrize("content", [b"", b"1234", b"\x02\0\0\0\0\0\0\0{"])
 def test_a_cut_file_is_refused(content, tmp_path):
     (tmp_path / "x.safetensors").write_bytes(content)
