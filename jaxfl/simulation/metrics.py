@@ -100,6 +100,9 @@ METRICS: dict[str, Metric] = {
         "accuracy", score_functions.accuracy, targets="labels", percent=True, digits=1, highest=1.0
     ),
     "auc": Metric("AUC", score_functions.auc, targets="labels", highest=1.0),
+    "average_precision": Metric(
+        "average precision", score_functions.average_precision, targets="labels", highest=1.0
+    ),
     "f1": Metric("F1", score_functions.f1, targets="labels", highest=1.0),
     "balanced_accuracy": Metric(
         "balanced accuracy",
@@ -131,6 +134,12 @@ METRICS: dict[str, Metric] = {
     "f1:CLASS": Metric("F1 of CLASS", score_functions.f1_of_label, targets="labels", highest=1.0),
     "auc:CLASS": Metric(
         "AUC of CLASS", score_functions.auc_of_label, targets="labels", highest=1.0
+    ),
+    "average_precision:CLASS": Metric(
+        "average precision of CLASS",
+        score_functions.average_precision_of_label,
+        targets="labels",
+        highest=1.0,
     ),
 }
 

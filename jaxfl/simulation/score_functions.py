@@ -11,6 +11,8 @@ client is not left out: 0 of AUC, the largest Brier score and calibration error,
 infinite error. To scores that count labels NaN is the largest logit.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -63,25 +65,7 @@ def auc(predictions: Logits, y: Labels, weight: Weight, label: int | None = None
       >>> auc(logits, jnp.array([0, 1, 1]), jnp.ones(3)).item()
       1.0
     """
-    logits, y, weight = flat_labels(predictions, y, weight)
-    classes = logits.shape[-1]
-    rounding = 2 * jnp.finfo(logits.dtype).eps * (1 + jnp.abs(logits).max(axis=-1))
-    rounding = jnp.where(jnp.isfinite(rounding), rounding, 0.0)
-
-    def of_label(label: Array) -> Number:
-        # The logarithm of the odds of the label: its order is that of the probability, and it does
-        # not become one number for all probabilities near 1.
-        others = jnp.where(jnp.arange(classes) == label, -jnp.inf, logits)
-        odds = jnp.take(logits, label, axis=-1) - jax.nn.logsumexp(others, axis=-1)
-        return _area(odds, y == label, weight, rounding)
-
-    if label is not None:
-        _check_label(label, classes)
-        return of_label(jnp.array(label))
-    if classes == 2:
-        return of_label(jnp.array(1))
-    # One label after the other: side by side they would take the memory of [n, classes, classes].
-    return _mean_of_defined(lax.map(of_label, jnp.arange(classes)))
+    return _by_order(_area, predictions, y, weight, label)
 
 
 def auc_of_label(predictions: Logits, y: Labels, weight: Weight, label: int) -> Number:
@@ -95,28 +79,113 @@ def auc_of_label(predictions: Logits, y: Labels, weight: Weight, label: int) -> 
     return auc(predictions, y, weight, label=label)
 
 
-def _area(
-    score: Float[Array, "n"], positive: Shaped[Array, "n"], weight: Weight, rounding: Array
+@each_label
+def average_precision(
+    predictions: Logits, y: Labels, weight: Weight, label: int | None = None
 ) -> Number:
-    """The area under the ROC curve of a score for one label; NaN without both kinds of examples."""
+    """The area under the curve of precision over recall, in steps: of label 1 of two, or the mean.
+
+    It says more than AUC where a label is rare. The mean is over labels, each against all others.
+    Ties are those of `auc`, and it is NaN if all examples have one label.
+
+    Differs: scikit-learn gives examples that all have the label 1, and examples without it 0; both
+    depend on no model.
+
+    Args:
+      predictions: logits.
+      y: labels.
+      weight: of the examples.
+      label: the only one that is ranked against all others.
+
+    Example:
+      >>> logits = jnp.array([[0.0, 2.0], [0.0, 3.0], [0.0, 1.0]])
+      >>> average_precision(logits, jnp.array([1, 0, 0]), jnp.ones(3)).item()
+      0.5
+    """
+    return _by_order(_average_precision, predictions, y, weight, label)
+
+
+def average_precision_of_label(
+    predictions: Logits, y: Labels, weight: Weight, label: int
+) -> Number:
+    """The average precision of a label against all others; NaN without either of them.
+
+    Example:
+      >>> logits = jnp.array([[0.0, 2.0], [0.0, 3.0], [0.0, 1.0]])
+      >>> average_precision_of_label(logits, jnp.array([1, 0, 0]), jnp.ones(3), label=1).item()
+      0.5
+    """
+    return average_precision(predictions, y, weight, label=label)
+
+
+def _by_order(
+    measure: Callable, predictions: Logits, y: Labels, weight: Weight, label: int | None
+) -> Number:
+    """A measure of the order of examples by the odds of a label, or its mean over the labels."""
+    logits, y, weight = flat_labels(predictions, y, weight)
+    classes = logits.shape[-1]
+    rounding = 2 * jnp.finfo(logits.dtype).eps * (1 + jnp.abs(logits).max(axis=-1))
+    rounding = jnp.where(jnp.isfinite(rounding), rounding, 0.0)
+
+    def of_label(label: Array) -> Number:
+        # The logarithm of the odds of the label: its order is that of the probability, and it does
+        # not become one number for all probabilities near 1.
+        others = jnp.where(jnp.arange(classes) == label, -jnp.inf, logits)
+        odds = jnp.take(logits, label, axis=-1) - jax.nn.logsumexp(others, axis=-1)
+        ones, zeros, first, last = _in_order(odds, y == label, weight, rounding)
+        value = measure(ones, zeros, first, last)
+        return jnp.where((ones.sum() > 0) & (zeros.sum() > 0), value, jnp.nan)
+
+    if label is not None:
+        _check_label(label, classes)
+        return of_label(jnp.array(label))
+    if classes == 2:
+        return of_label(jnp.array(1))
+    # One label after the other: side by side they would take the memory of [n, classes, classes].
+    return _mean_of_defined(lax.map(of_label, jnp.arange(classes)))
+
+
+def _in_order(
+    score: Float[Array, "n"], positive: Shaped[Array, "n"], weight: Weight, rounding: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Examples from the lowest score to the highest.
+
+    Returns:
+      The weights of the positive ones and of the others, and the places at which the examples with
+      the same score begin and end.
+    """
     # What is not a number is ranked where it is wrong.
     score = jnp.where(jnp.isnan(score), jnp.where(positive, -jnp.inf, jnp.inf), score)
     order = jnp.argsort(score)
     score, positive, weight, rounding = (x[order] for x in (score, positive, weight, rounding))
     ones = jnp.where(positive, weight, 0.0)
     zeros = jnp.where(positive, 0.0, weight)
-    ones, zeros = (part / jnp.where(part.sum() > 0, part.sum(), 1.0) for part in (ones, zeros))
-    # Examples with equal scores stand in one block, from `first` to `last`.
     place = jnp.arange(score.size)
     apart = score[1:] - score[:-1] > rounding[1:] + rounding[:-1]
     begins = jnp.concatenate([jnp.ones(1, bool), apart])
     ends = jnp.concatenate([begins[1:], jnp.ones(1, bool)])
     first = lax.cummax(jnp.where(begins, place, 0))
     last = lax.cummin(jnp.where(ends, place, score.size - 1), reverse=True)
+    return ones, zeros, first, last
+
+
+def _area(ones: Array, zeros: Array, first: Array, last: Array) -> Number:
+    """The area under the ROC curve of examples in order."""
+    ones, zeros = (part / _or_one(part.sum()) for part in (ones, zeros))
     # The share of the others below an example, and half of those that are equal to it.
     below = jnp.concatenate([jnp.zeros(1), jnp.cumsum(zeros)])
-    area = jnp.sum(ones * (below[first] + below[last + 1]) / 2)
-    return jnp.where((ones.sum() > 0) & (zeros.sum() > 0), area, jnp.nan)
+    return jnp.sum(ones * (below[first] + below[last + 1]) / 2)
+
+
+def _average_precision(ones: Array, zeros: Array, first: Array, last: Array) -> Number:
+    """The mean over the positive examples of the precision among all that are not below them."""
+    above, others = (jnp.cumsum(part[::-1])[::-1][first] for part in (ones, zeros))
+    return jnp.sum(ones * above / _or_one(above + others)) / _or_one(ones.sum())
+
+
+def _or_one(total: Array) -> Array:
+    """The total, or 1 if there is nothing, where a division by it does not count."""
+    return jnp.where(total > 0, total, 1.0)
 
 
 @each_label

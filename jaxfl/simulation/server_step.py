@@ -13,6 +13,8 @@ from jaxfl.core.errors import InputError, check
 from jaxfl.core.messages import (
     MOST_EXAMPLES,
     Clients,
+    Down,
+    Exchange,
     ServerState,
     Uploads,
     Wire,
@@ -71,8 +73,9 @@ def server_step(algorithm: Algorithm) -> ServerStep:
       - key: of the round; None: `jax.random.key(0)`.
 
       It raises an InputError if uploads, sizes and reported are of different numbers of clients, if
-      a size cannot be a number of examples, if a number of `before` is not finite, or if the
-      uploads have not the form that the method needs.
+      a size cannot be a number of examples, if a number of `before` is not finite, if the
+      uploads have not the form that the method needs, or if its clients keep something within a
+      round.
 
     Raises:
       InputError: the method is not written as messages, or its clients send nothing.
@@ -201,7 +204,7 @@ def _advance(
     if others:
         # The clients take the reply; what they send then is not asked for.
         down = outcome.reply._replace(counted=reported)
-        memory, *_ = others[0].client(key, memory, down, cohort)
+        memory = _after_reply(others[0], key, memory, down, cohort)
     after = (Clients(memory, outcome.state.record), outcome.state.server)
     after = State(*tree.cast_like(after, tuple(state)))
     none = jnp.zeros(sizes.size)
@@ -209,6 +212,30 @@ def _advance(
     memory, record = after.clients
     models = models_of(wire, memory, ServerState(after.server, record), cohort)
     return Aggregated(after, models, outcome.weights)
+
+
+def _after_reply(
+    exchange: Exchange, key: PRNGKey, memory: PyTree, down: Down, cohort: Cohort
+) -> PyTree:
+    """What clients keep after they have taken the server's reply.
+
+    Raises:
+      InputError: clients keep something from one exchange of a round to the next.
+    """
+    within = InputError(
+        "clients of this method keep something from one exchange of a round to the next, so that a "
+        "step of the server alone ends within a round: use make_rounds or jaxfl.serve"
+    )
+    try:
+        after, *_ = exchange.client(key, memory, down, cohort)
+    except AttributeError as error:
+        # They look for what an earlier exchange of the round has left.
+        if isinstance(error.obj, type(memory)):
+            raise within from error
+        raise
+    if jax.tree.map(jnp.shape, after) != jax.tree.map(jnp.shape, memory):
+        raise within
+    return after
 
 
 def _start_of_training(

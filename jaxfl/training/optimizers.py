@@ -5,13 +5,15 @@ steps: within a round the learning rate is constant.
 """
 
 import inspect
+import re
 from collections.abc import Callable
 
+import jax
 import optax
-from jaxtyping import Array, Int
+from jaxtyping import Array, Int, PyTree
 
-from jaxfl.core.errors import InputError
-from jaxfl.core.types import Scalar
+from jaxfl.core.errors import InputError, check
+from jaxfl.core.types import Params, Scalar
 
 # An optimiser of local training, or a function from the number of a round to that of the round.
 # `optax.MultiSteps` stands for its transformation.
@@ -149,6 +151,62 @@ def check_optimizer(optimizer: object) -> None:
         raise InputError(
             f"the optimiser is the function {name}: expected what it makes, such as {name}(0.01)"
         )
+
+
+TWO_SETS = (
+    "the optimiser has two sets of parameters, one for gradients and one for predictions: expected "
+    "one that moves the parameters of the model, such as optax.adam(0.001)"
+)
+
+
+def optimizer_step(
+    optimizer: optax.GradientTransformation, grads: Params, opt_state: PyTree, params: Params
+) -> tuple[Params, PyTree]:
+    """The updates of the parameters and the next state of the optimiser.
+
+    Raises:
+      InputError: the optimiser needs more than the gradient of a batch, such as the value of the
+        loss, or has a second set of parameters.
+
+    Example:
+      >>> model, optimizer = jnp.array([1.0]), optax.polyak_sgd()
+      >>> optimizer_step(optimizer, model, optimizer.init(model), model)
+      Traceback (most recent call last):
+      jaxfl.core.errors.InputError: the optimiser needs more than the gradient of a ...
+    """
+    try:
+        return optimizer.update(grads, opt_state, params)
+    except TypeError as error:
+        needed = re.search(r"required keyword-only arguments?: (.*)", str(error))
+        if needed is None:
+            raise
+        raise InputError(
+            f"the optimiser needs more than the gradient of a batch ({needed[1]}): expected one "
+            "that takes steps by gradients alone, such as optax.adam(0.001)"
+        ) from error
+    except AttributeError as error:
+        # optax.lookahead asks its parameters for a fast and a slow set.
+        if getattr(error, "name", "") not in optax.LookaheadParams._fields:
+            raise
+        raise InputError(TWO_SETS) from error
+
+
+def first_opt_state(optimizer: optax.GradientTransformation, params: Params) -> PyTree:
+    """The state of the optimiser before the first step.
+
+    Raises:
+      InputError: the optimiser has a second set of parameters beside those that clients send.
+
+    Example:
+      >>> first_opt_state(optax.contrib.schedule_free_sgd(0.1), jnp.array([1.0]))
+      Traceback (most recent call last):
+      jaxfl.core.errors.InputError: the optimiser has two sets of parameters, one for gradients ...
+    """
+    state = optimizer.init(params)
+    double = optax.contrib.ScheduleFreeState
+    parts = jax.tree.leaves(state, is_leaf=lambda part: isinstance(part, double))
+    check(not any(isinstance(part, double) for part in parts), TWO_SETS)
+    return state
 
 
 def map_optimizer(

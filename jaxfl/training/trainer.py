@@ -31,7 +31,12 @@ from jaxfl.training.batches import minibatches, read
 from jaxfl.training.gradients import accumulated_gradient, private
 from jaxfl.training.loop import repeat, repeat_in_lanes
 from jaxfl.training.objectives import with_augmentation
-from jaxfl.training.optimizers import Optimizer, optimizer_of_round
+from jaxfl.training.optimizers import (
+    Optimizer,
+    first_opt_state,
+    optimizer_of_round,
+    optimizer_step,
+)
 
 
 class _Batches(NamedTuple):
@@ -212,11 +217,11 @@ def trainer(
         key = jax.random.fold_in(batches.key[client], number)
         own_anchor = jax.tree.map(lambda x: x[client], anchor)
         grads, aux = gradient(params, batch, own_anchor, key)
-        updates, opt_state = optimizer.update(grads, opt_state, params)
+        updates, opt_state = optimizer_step(optimizer, grads, opt_state, params)
         return optax.apply_updates(params, updates), opt_state, total + aux
 
     def begin(optimizer: optax.GradientTransformation, params: Params) -> tuple:
-        return params, optimizer.init(params), jnp.zeros(())
+        return params, first_opt_state(optimizer, params), jnp.zeros(())
 
     def fitted(carry: tuple, count: Array) -> Fitted:
         params, _, total = carry

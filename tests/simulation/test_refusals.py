@@ -9,6 +9,8 @@ from toys import full, jit, linear, made, opposite_groups, quick_key
 
 import jaxfl
 from jaxfl.core.errors import InputError
+from jaxfl.core.messages import ServerState
+from jaxfl.core.types import Cohort
 
 KEY = quick_key(0)
 MODEL = jaxfl.models.mlp(2, hidden=())
@@ -85,7 +87,21 @@ CASES = {
     ),
     "the key has type int: expected": lambda: evaluate(IDS, key=0),
     "fedavg is a function": lambda: jaxfl.server_step(jaxfl.algorithms.fedavg),
+    "keep something from one exchange of a round to the next": lambda: step_within_a_round(),
 }
+
+
+def step_within_a_round():
+    """The server's step of a method whose clients choose in a second exchange."""
+    algorithm, train = made(jaxfl.algorithms.safe_graph), opposite_groups().train
+    state = jit(algorithm.init)(KEY, train)
+    down = jit(algorithm.wire.download)(ServerState(state.server, state.clients.record))
+    client, cohort = algorithm.wire.exchanges[0].client, Cohort(IDS, train, train, 0)
+    _, shapes, _ = jax.eval_shape(client, KEY, state.clients.memory, down, cohort)
+    up = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
+    sizes = np.full(IDS.size, 9)
+    step = jaxfl.server_step(algorithm)
+    return step(state, up.after, sizes, before=up.before, plain=up.plain, data=train)
 
 
 @pytest.mark.parametrize("message", CASES)

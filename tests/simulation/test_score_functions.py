@@ -42,14 +42,19 @@ def probabilities(logits):
     return exponentials / exponentials.sum(axis=1, keepdims=True)
 
 
-def mean_area(logits, y, weight):
-    """The mean over the labels that occur of scikit-learn's area of each against all others."""
-    p = probabilities(logits)
-    areas = [
-        sklearn.roc_auc_score(y == label, p[:, label], sample_weight=weight)
-        for label in np.unique(y[weight > 0])
-    ]
-    return np.mean(areas)
+def mean_over_labels(function):
+    """The mean of scikit-learn's function over the labels that occur, each against all others."""
+
+    def score(logits, y, weight):
+        p = probabilities(logits)
+        labels = np.unique(y[weight > 0])
+        return np.mean([function(y == k, p[:, k], sample_weight=weight) for k in labels])
+
+    return score
+
+
+def by_order(function):
+    return lambda classes: binary(function) if classes == 2 else mean_over_labels(function)
 
 
 def binary(function):
@@ -96,7 +101,8 @@ def calibration_error(logits, y, weight):
 
 REFERENCES = {
     "accuracy": lambda classes: of_label(sklearn.accuracy_score),
-    "auc": lambda classes: binary(sklearn.roc_auc_score) if classes == 2 else mean_area,
+    "auc": by_order(sklearn.roc_auc_score),
+    "average_precision": by_order(sklearn.average_precision_score),
     "f1": lambda classes: of_label(
         sklearn.f1_score, average="binary" if classes == 2 else "macro", zero_division=np.nan
     ),
@@ -134,6 +140,9 @@ def of_one(function, **options):
 
 OF_ONE_LABEL = {
     "auc:CLASS": lambda logits, y, weight: sklearn.roc_auc_score(
+        y == 3, probabilities(logits)[:, 3], sample_weight=weight
+    ),
+    "average_precision:CLASS": lambda logits, y, weight: sklearn.average_precision_score(
         y == 3, probabilities(logits)[:, 3], sample_weight=weight
     ),
     "f1:CLASS": of_one(sklearn.f1_score),
@@ -253,7 +262,7 @@ def test_models_that_have_diverged_have_the_worst_value_there_is(classes, fault)
         assert METRICS[name].score(numbers, y, weight) == value
 
 
-@pytest.mark.parametrize("name", ["auc", "log_loss", "brier", "ece"])
+@pytest.mark.parametrize("name", ["auc", "average_precision", "log_loss", "brier", "ece"])
 def test_a_prediction_that_is_no_number_counts_as_wrong(name):
     logits, y, weight = labelled(1, 2, "plain")
     metric = METRICS[name]
@@ -270,7 +279,7 @@ def test_a_prediction_that_is_no_number_counts_as_wrong(name):
 def test_rows_without_weight_do_not_count_whatever_is_predicted():
     logits, y, weight = labelled(2, 4, "weighted")
     broken = np.where(weight[:, None] == 0, np.nan, logits)
-    for name in ("auc", "log_loss", "brier", "ece"):
+    for name in ("auc", "average_precision", "log_loss", "brier", "ece"):
         scores = [
             METRICS[name].score(*map(jnp.asarray, (each, y, weight))) for each in (logits, broken)
         ]

@@ -150,3 +150,22 @@ def test_statistics_move_with_each_batch_whatever_the_optimiser_collects():
         state, _, _ = run(algorithm, DATA, 1)
         shares.append(state.server["batch_stats"])
     close(*shares)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "words"),
+    [
+        (
+            optax.lbfgs(),
+            "needs more than the gradient .* 'grad', and 'value_fn'",
+        ),
+        (optax.chain(optax.clip(1.0), optax.polyak_sgd()), "needs more than .* .'value'."),
+        (optax.contrib.schedule_free_sgd(0.1), "has two sets of parameters"),
+        (optax.lookahead(optax.sgd(0.1), 5, 0.5), "has two sets of parameters"),
+    ],
+    ids=["line search", "value of the loss", "schedule-free", "lookahead"],
+)
+def test_an_optimiser_that_takes_more_than_gradients_is_refused(optimizer, words):
+    algorithm = jaxfl.algorithms.local(linear(optimizer=optimizer))
+    with pytest.raises(InputError, match=words):
+        run(algorithm, DATA, 1)

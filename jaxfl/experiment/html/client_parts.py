@@ -34,6 +34,7 @@ COLUMNS = 1000  # at most, of the labels of all clients
 POINTS = 2000  # clients at most whose scores are drawn
 ROWS = 1000  # clients at most, in the table of clients
 SEED = "Of several seeds or folds, this is the first one."
+FOLDS = "The scores are means over the folds of the first seed."
 
 
 class GroupClients(NamedTuple):
@@ -189,27 +190,32 @@ def _graph(run: FinishedRun) -> GraphFile | None:
 def _scores(one: GroupClients, metric: str) -> dict[str, np.ndarray]:
     """The stored test scores of each client by a metric in each run that has them: label -> [C]."""
     return {
-        label: _scores_of_run(one.loaded[label], metric)
+        label: scores_of_run(one.loaded[label], metric)
         for label, run in one.runs.items()
         if label in one.loaded and metric in metrics_of({label: run})
     }
 
 
-def _scores_of_run(run: FinishedRun, metric: str) -> np.ndarray:
-    """The stored test score of each client's deployed model, first seed, last round [C]."""
-    arrays = run.seeds.one(run.clients)
+def scores_of_run(run: FinishedRun, metric: str) -> np.ndarray:
+    """The stored test score of each client's deployed model, first seed, last round [C].
+
+    It is the mean over the folds in which the client has one.
+    """
     name = "deployed_test"
     if metric != run.summary["measure"]:
         name = f"{name}_{metric}"
-    scores = arrays.get(name, np.zeros(0))
+    scores = run.seeds.with_axis(run.clients.get(name, np.zeros(0)))
     check(
-        scores.ndim == 2
-        and len(scores) > 0
-        and scores.shape[1] == run.config.clients
+        scores.ndim == 3
+        and scores.shape[1] > 0
+        and scores.shape[2] == run.config.clients
         and scores.dtype.kind == "f",
         f"{run.directory / 'clients.npz'} does not hold the scores of the run: run again",
     )
-    return scores[-1]
+    each = scores[: run.seeds.folds, -1]
+    known = ~np.isnan(each)
+    total = np.where(known, each, 0.0).sum(axis=0)
+    return np.where(known.any(axis=0), total / np.maximum(known.sum(axis=0), 1), np.nan)
 
 
 def _clients(entries: Sequence[GroupClients], highlight: Collection[str]) -> document.Part:
@@ -251,7 +257,9 @@ def _clients(entries: Sequence[GroupClients], highlight: Collection[str]) -> doc
                 place = (f"{one.name}{behind}", one.runs, scores, one.holdings.clients, highlight)
                 views.append(score_view(*place, measure=metric, most=POINTS))
     body.append(document.panel("score of each client", views, "clients of", 380))
-    if _has_seeds(entries):
+    if any(run.seeds.folds > 1 for one in entries for run in one.loaded.values()):
+        body.append(document.paragraph(FOLDS, "caption"))
+    elif _has_seeds(entries):
         body.append(document.paragraph(SEED, "caption"))
     largest = max(len(one.holdings.clients.order) for one in entries)
     if largest > POINTS:

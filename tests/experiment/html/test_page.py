@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from finished_runs import write_run
 from matplotlib.colors import to_rgb
 
 import jaxfl
@@ -26,6 +27,7 @@ from jaxfl.experiment.html.page import write_page
 from jaxfl.experiment.pictures.client_colours import Clients
 from jaxfl.experiment.pictures.drawing import METHODS, STYLES
 from jaxfl.experiment.pictures.graphs import Graph
+from jaxfl.experiment.reading.load import FinishedRun
 from jaxfl.experiment.store.finished_runs import load_finished
 from jaxfl.experiment.store.records import RunRecord
 from jaxfl.experiment.studies.sweep import write_search
@@ -259,6 +261,15 @@ def test_a_page_of_many_clients_has_means_of_neighbours_and_says_so(
         "Client by client: the first 1",
     ):
         assert sentence in found.text
+
+
+def test_scores_of_clients_are_means_over_the_folds(tmp_path):
+    last = np.array([[0.5, np.nan], [1.0, 0.25], [0.9, 0.75]], np.float32)
+    write_run(tmp_path / "x")
+    np.savez(tmp_path / "x/clients.npz", deployed_test=np.stack([0 * last, last], axis=1))
+    run = FinishedRun(tmp_path / "x", Config(clients=2, folds=3))
+    found = page_clients.scores_of_run(run, "accuracy")
+    np.testing.assert_allclose(found, [0.8, 0.5], rtol=1e-6)
 
 
 @pytest.mark.parametrize(
