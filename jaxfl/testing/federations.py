@@ -6,7 +6,8 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from jaxfl.core.types import Dataset, Federation
+from jaxfl.core.types import Dataset, Federation, Participation
+from jaxfl.simulation import participation
 from jaxfl.testing.once import once
 
 # The number of examples of each client of `uneven`.
@@ -94,6 +95,25 @@ def coins(clients: int = 4) -> tuple[Federation, Array, np.ndarray]:
 def uneven() -> Federation:
     """Six clients of different sizes. Most rules use them and so share one compiled program."""
     return opposite_groups(sizes=SIZES)
+
+
+# Eight clients in two groups, each with the data of the first client of its group. Four of them
+# take part at first, others later; clients 2 and 3 never do, and 4 and 5 leave.
+TWINS = 8
+EARLY = [0, 1, 4, 5]
+LATE = [0, 1, 6, 7]
+
+
+@once
+def twins() -> Federation:
+    """Eight clients with two sets of examples in turns."""
+    return jax.tree.map(lambda x: x[np.arange(TWINS) % 2], opposite_groups(examples=20))
+
+
+@once
+def in_turns() -> Participation:
+    """Four of `twins` in a round: `EARLY` in two rounds, `LATE` in four."""
+    return participation.schedule(np.array([EARLY] * 2 + [LATE] * 4))
 
 
 @once

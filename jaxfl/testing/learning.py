@@ -11,10 +11,17 @@ from jaxtyping import PyTree
 from jaxfl.core import tree
 from jaxfl.core.facts import facts_of
 from jaxfl.core.types import AlgorithmFactory, Federation, State
-from jaxfl.simulation import participation
 from jaxfl.testing.equality import all_finite, close, differ, require
-from jaxfl.testing.federations import C, coins, opposite_groups, padded, uneven
-from jaxfl.testing.once import once
+from jaxfl.testing.federations import (
+    TWINS,
+    C,
+    coins,
+    in_turns,
+    opposite_groups,
+    padded,
+    twins,
+    uneven,
+)
 from jaxfl.testing.quick_key import quick_key
 from jaxfl.testing.runs import (
     between,
@@ -161,18 +168,6 @@ def check_groups(factory: AlgorithmFactory) -> None:
     require(tuned > 0.8, f"the fine-tuned models have the accuracy {tuned:.2f}: expected above .8")
 
 
-# Eight clients in two groups, each with the data of the first client of its group. Four of them
-# take part at first, others later; clients 2 and 3 never do, and 4 and 5 leave.
-EARLY = [0, 1, 4, 5]
-LATE = [0, 1, 6, 7]
-
-
-@once
-def twins() -> Federation:
-    """Eight clients with two sets of examples in turns."""
-    return jax.tree.map(lambda x: x[np.arange(8) % 2], opposite_groups(examples=20))
-
-
 def check_newcomers(factory: AlgorithmFactory) -> None:
     """Clients that were never seen or long away deploy what the server knows now.
 
@@ -182,13 +177,12 @@ def check_newcomers(factory: AlgorithmFactory) -> None:
     """
     facts = facts_of(factory)
     task, data = shallow(), twins()
-    algorithm = factory(task, **facts.separating)
-    who = participation.schedule(np.array([EARLY] * 2 + [LATE] * 4))
-    state, _, _ = run(algorithm, data, 6, participation=who)
+    algorithm = factory(task, **facts.separating) if facts.separating else made(factory, shallow)
+    state, _, _ = run(algorithm, data, 6, participation=in_turns())
     start = jit(algorithm.init)(init_key(), data.train)
-    before, after = (deployed(algorithm, s, 8, data) for s in (start, state))
+    before, after = (deployed(algorithm, s, TWINS, data) for s in (start, state))
     first, now = (
-        np.concatenate([np.asarray(x).reshape(8, -1) for x in jax.tree.leaves(models)], axis=1)
+        np.concatenate([np.asarray(x).reshape(TWINS, -1) for x in jax.tree.leaves(models)], axis=1)
         for models in (before, after)
     )
     kernel = jax.eval_shape(task.problem.init, quick_key(0))["params"]["Dense_0"]["kernel"]

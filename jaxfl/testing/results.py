@@ -31,12 +31,11 @@ from jaxfl.core.types import (
 )
 from jaxfl.simulation import rounds
 from jaxfl.testing.equality import close, differ, equal, require
-from jaxfl.testing.federations import C, spoilt, uneven
+from jaxfl.testing.federations import TWINS, C, in_turns, spoilt, twins, uneven
 from jaxfl.testing.quick_key import quick_key
 from jaxfl.testing.runs import (
     between,
     cohort_of,
-    deployed,
     full,
     half,
     honest_round,
@@ -110,15 +109,15 @@ def check_resume(factory: AlgorithmFactory) -> None:
     """Two rounds, a checkpoint, and two more rounds have the bits of four rounds."""
     from jaxfl.simulation import checkpoint
 
-    algorithm, data = made(factory, shallow), uneven()
-    whole, info, ids = run(algorithm, data, 4, participation=half(C))
-    state, first, first_ids = run(algorithm, data, 2, participation=half(C))
+    algorithm, data = made(factory, shallow), twins()
+    whole, info, ids = run(algorithm, data, 4, participation=in_turns())
+    state, first, first_ids = run(algorithm, data, 2, participation=in_turns())
     like = jax.eval_shape(algorithm.init, quick_key(0), data.train)
     with tempfile.TemporaryDirectory() as folder:
         checkpoint.save(Path(folder) / "two", 2, state)
         number, restored = checkpoint.restore(Path(folder) / "two", like)
     state, second, second_ids = run(
-        algorithm, data, 2, participation=half(C), state=restored, start=number
+        algorithm, data, 2, participation=in_turns(), state=restored, start=number
     )
     words = "restored and whole (what the next round needs is not in the state):"
     equal(state, whole, f"{words} the state")
@@ -172,11 +171,11 @@ def check_vmap(factory: AlgorithmFactory) -> None:
 
 def check_absence(factory: AlgorithmFactory) -> None:
     """Clients out of the cohort are left alone."""
-    algorithm, data = made(factory, shallow), uneven()
-    state, _, _ = run(algorithm, data, 2)
-    after, info, ids = run(algorithm, data, 1, state=state, participation=half(C), start=2)
-    require(info.loss.shape == ids.shape == (1, 3), "info of a cohort of three has other shapes")
-    rest = np.setdiff1d(np.arange(C), ids[0])
+    algorithm, data, turns = made(factory, shallow), twins(), in_turns()
+    state, _, _ = run(algorithm, data, 2, participation=turns)
+    after, info, ids = run(algorithm, data, 1, state=state, participation=turns, start=2)
+    require(info.loss.shape == ids.shape == (1, 4), "info of a cohort of four has other shapes")
+    rest = np.setdiff1d(np.arange(TWINS), ids[0])
     words = "the state of clients that were not in the cohort:"
     equal(pick(after.clients, rest), pick(state.clients, rest), words)
 
@@ -202,24 +201,29 @@ def check_comparisons(factory: AlgorithmFactory) -> None:
     """Nothing that is compared or chosen depends on dropout or on running statistics.
 
     Clients move their parameters by numbers of their own, and their statistics by others, which the
-    model's predictions do not use.
+    model's predictions do not use, but for whether there is dropout.
     """
+    data = uneven()
 
-    def two_rounds(rate: float, move: float) -> tuple:
-        algorithm = factory(_still(idle(rate), move))
-        state, info, _ = run(algorithm, uneven(), 2)
-        return trainable(state), info.weights, trainable(deployed(algorithm, state, C, uneven()))
+    @jax.jit
+    def two_rounds(move: Any) -> tuple:
+        algorithm = factory(_still(idle(), move))
+        start = algorithm.init(init_key(), data.train)
+        advance = rounds.make_rounds(algorithm, full(C))
+        state, (info, _) = advance(run_key(), data, start, 0, 2)
+        models = algorithm.models(state, Cohort(jnp.arange(C), data.train, data.val))
+        return trainable(state), info.weights, trainable(models)
 
     close(
-        two_rounds(0.5, 0.0),
-        two_rounds(0.0, 4.0),
+        two_rounds(0.0),
+        two_rounds(4.0),
         1e-5,
         "with other dropout and other statistics of BatchNorm, where training moves parameters all "
         "the same (is there something that core.trainable should leave out?):",
     )
 
 
-def _still(task: Task, move: float) -> Task:
+def _still(task: Task, move: Any) -> Task:
     """The task in which training moves each client's parameters to a place of its own.
 
     No example passes through the model in training, and gradients are 0.

@@ -3,6 +3,7 @@
 import functools
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array
@@ -51,16 +52,22 @@ class Normed(nn.Module):
 
 
 class Idle(nn.Module):
-    """A body of 8 and a head, dropout, and statistics of the inputs, which no prediction uses."""
+    """A body of 8 and a head, dropout, and statistics of the inputs, which no prediction uses.
 
-    rate: float
+    There is no dropout where another statistic, `level`, is above 0.
+    """
+
     head = "Dense_1"
 
     @nn.compact
     def __call__(self, x: Array, train: bool = False, *, until_head: bool = False) -> Array:
         """Logits, or what the head gets."""
         nn.BatchNorm(use_running_average=not train, use_bias=False, use_scale=False)(x)
-        x = nn.Dropout(self.rate, deterministic=not train)(nn.relu(nn.Dense(8)(x)))
+        level = self.variable("batch_stats", "level", jnp.zeros, ())
+        x = nn.relu(nn.Dense(8)(x))
+        if train:
+            keep = jax.random.bernoulli(self.make_rng("dropout"), 0.5, x.shape)
+            x = jnp.where((level.value > 0) | keep, x, 0.0)
         return x if until_head else nn.Dense(2)(x)
 
     def features(self, x: Array) -> Array:
@@ -69,9 +76,9 @@ class Idle(nn.Module):
 
 
 @functools.cache
-def idle(rate: float) -> Task:
+def idle() -> Task:
     """As `shallow`, with `Idle`."""
-    return classification(Idle(rate), jnp.zeros(8), steps=5, batch_size=8, optimizer=sgd(0.1))
+    return classification(Idle(), jnp.zeros(8), steps=5, batch_size=8, optimizer=sgd(0.1))
 
 
 @functools.cache
