@@ -10,7 +10,6 @@ import jax
 import jaxtyping
 import pytest
 import shares
-from jax._src.interpreters import mlir
 from matplotlib.figure import Figure
 
 from jaxfl.algorithms import ALGORITHMS
@@ -36,20 +35,24 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_num_cpu_devices", 4)  # one device serves, unless a test takes a mesh
-# LLVM's optimization passes take a third of the remaining time, and a tenth goes into the lines of
-# the source that a program carries. The processes that tests start compile in the same way.
-os.environ |= {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "JAX_TRACEBACK_IN_LOCATIONS_LIMIT": "0"}
+# LLVM's optimization passes take a third of the remaining time.
 jax.config.update("jax_disable_most_optimizations", True)
-jax.config.update("jax_traceback_in_locations_limit", 0)
 
 
 def share_contexts(programs=200):
     """So many programs share a context of MLIR.
 
-    JAX makes one for each, which takes a quarter of the time of a tiny program. Numbers in programs
+    JAX makes one for each, which takes a fifth of the time of a tiny program. Numbers in programs
     stay in a context, so a new one is made now and then; and a thread has its own.
     """
-    make, held = mlir.make_ir_context, threading.local()
+    try:
+        # It is no public part of JAX.
+        from jax._src.interpreters import mlir
+
+        make = mlir.make_ir_context
+    except (ImportError, AttributeError):
+        return
+    held = threading.local()
 
     def shared():
         number = held.number = getattr(held, "number", -1) + 1
@@ -60,9 +63,7 @@ def share_contexts(programs=200):
     mlir.make_ir_context = shared
 
 
-# It is no public function of JAX.
-if hasattr(mlir, "make_ir_context"):
-    share_contexts()
+share_contexts()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -117,12 +117,6 @@ def in_turns() -> Participation:
 
 
 @once
-def spoilt() -> Federation:
-    """The same, with NaN in the rows that only fill: nothing may be computed of them."""
-    return opposite_groups(sizes=SIZES, rubbish=np.nan)
-
-
-@once
 def padded() -> Federation:
-    """The same, with more such rows."""
+    """The same, each client padded with rubbish, of which nothing may be computed."""
     return opposite_groups(sizes=SIZES, pad=13, rubbish=np.nan)

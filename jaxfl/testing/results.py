@@ -31,7 +31,7 @@ from jaxfl.core.types import (
 )
 from jaxfl.simulation import rounds
 from jaxfl.testing.equality import close, differ, equal, require
-from jaxfl.testing.federations import TWINS, C, in_turns, spoilt, twins, uneven
+from jaxfl.testing.federations import SIZES, TWINS, C, in_turns, opposite_groups, twins, uneven
 from jaxfl.testing.quick_key import quick_key
 from jaxfl.testing.runs import (
     between,
@@ -54,7 +54,7 @@ def check_padding(factory: AlgorithmFactory) -> None:
     algorithm = made(factory, shallow)
     close(
         run(algorithm, uneven(), 1),
-        run(algorithm, spoilt(), 1),
+        run(algorithm, opposite_groups(sizes=SIZES, rubbish=np.nan), 1),
         1e-6,
         "with padding of 0 and of NaN (is a mean taken over the mask?)",
     )

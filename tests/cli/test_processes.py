@@ -88,9 +88,9 @@ def test_a_missing_process_is_one_line(tmp_path):
 
 
 @pytest.mark.slow(seconds=60)
-def test_the_others_end_with_one_line_when_a_process_is_killed_and_resume_goes_on(tmp_path):
-    """Process 0 is killed, which the others need for all they do together."""
-    victim, out = 0, tmp_path / "run"
+@pytest.mark.parametrize("victim", [0, 1])
+def test_the_others_end_with_one_line_when_a_process_is_killed_and_resume_goes_on(tmp_path, victim):
+    out = tmp_path / "run"
     running = start([*LONG, "--keep", "checkpoints=20", "--out", str(out)], 2)
     deadline = time.monotonic() + 200
     while not list(out.glob("checkpoints/0*")) and time.monotonic() < deadline:

@@ -24,6 +24,8 @@ SERVED = sorted(name for name in ALGORITHMS if ALGORITHMS[name](shallow()).wire 
 OPTIONS = {
     "pfedgraph": {"alpha": 0.8},
     "gossip": {"graph": "complete"},
+    "general_graph": {"alpha": 0.8},
+    "learned_graph": {"alpha": 0.8},
 }
 # These start from all clients' examples, and are refused.
 START_FROM_DATA = {"apple", "fedcollab", "gfedmtl"}

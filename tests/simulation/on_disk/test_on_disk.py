@@ -10,14 +10,17 @@ import numpy as np
 import pytest
 from toys import (
     SIZES,
+    close,
     equal,
     full,
     half,
     init_key,
+    jit,
     linear,
     made,
     once,
     opposite_groups,
+    pick,
     run_key,
     shallow,
 )
@@ -226,8 +229,11 @@ def test_first_states_need_no_memory_for_all_clients(tmp_path, optimized):
     equal(first.rows(np.array([3, 70_000, 99_999])), jax.device_get(few.clients))
 
 
-def test_first_states_that_depend_on_all_clients_are_refused_where_they_do_not_fit(stored):
-    algorithm = made(ALGORITHMS["gfedmtl"])
+def test_first_states_that_depend_on_all_clients_fit_into_memory_or_are_refused(stored):
+    algorithm, ids = made(ALGORITHMS["gfedmtl"]), np.array([4, 1])
+    first = initial_state(algorithm, init_key(), stored)
+    whole = jit(algorithm.init)(init_key(), uneven().train)
+    close((first.rows(ids), first.server), (pick(whole.clients, ids), whole.server))
     with pytest.raises(InputError, match="depend on all clients at once, which takes"):
         initial_state(algorithm, init_key(), stored, in_memory=1000)
 
