@@ -97,6 +97,12 @@ def uneven() -> Federation:
     return opposite_groups(sizes=SIZES)
 
 
+@once
+def padded() -> Federation:
+    """The same, each client padded with rubbish, of which nothing may be computed."""
+    return opposite_groups(sizes=SIZES, pad=13, rubbish=np.nan)
+
+
 # Eight clients in two groups, each with the data of the first client of its group. Four of them
 # take part at first, others later; clients 2 and 3 never do, and 4 and 5 leave.
 TWINS = 8
@@ -114,9 +120,3 @@ def twins() -> Federation:
 def in_turns() -> Participation:
     """Four of `twins` in a round: `EARLY` in two rounds, `LATE` in four."""
     return participation.schedule(np.array([EARLY] * 2 + [LATE] * 4))
-
-
-@once
-def padded() -> Federation:
-    """The same, each client padded with rubbish, of which nothing may be computed."""
-    return opposite_groups(sizes=SIZES, pad=13, rubbish=np.nan)

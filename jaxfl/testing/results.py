@@ -203,11 +203,11 @@ def check_comparisons(factory: AlgorithmFactory) -> None:
     Clients move their parameters by numbers of their own, and their statistics by others, which the
     model's predictions do not use, but for whether there is dropout.
     """
-    data = uneven()
+    data, task = uneven(), idle()
 
     @jax.jit
     def two_rounds(move: Any) -> tuple:
-        algorithm = factory(_still(idle(), move))
+        algorithm = factory(_still(task, move))
         start = algorithm.init(init_key(), data.train)
         advance = rounds.make_rounds(algorithm, full(C))
         state, (info, _) = advance(run_key(), data, start, 0, 2)

@@ -62,11 +62,6 @@ def test_a_script_runs_and_writes_numbers_and_pictures(name, tmp_path, monkeypat
             "cifar10",
             {"dataset": "cifar10", "model": "lenet", "local_epochs": 1},
         ),
-        (
-            "pfedgat_newcomers",
-            "cifar10",
-            {"preset": "pfedgat-dirichlet", "local_epochs": 1, "methods": ("local",)},
-        ),
     ],
 )
 def test_a_script_takes_the_data_and_the_model_of_its_paper(name, dataset, options, tmp_path):

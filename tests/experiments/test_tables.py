@@ -13,7 +13,6 @@ from experiments.tables.measures import groups, of_weights
 from experiments.tables.specification import FOLDER, Cell, Column, Row, Table
 from jaxfl.core.errors import InputError
 from jaxfl.experiment import Config
-from jaxfl.experiment.config import PRESETS
 from jaxfl.uplink import malicious_clients
 
 NAMES = specification.names()
@@ -105,14 +104,6 @@ def test_no_two_cells_of_a_table_of_scores_are_the_same_run():
         same = {files.index(file) for file in files if files.count(file) > 1}
         rows = {cells[number].row.name for number in same}
         assert rows == ({"Local"} if name == "pfedgraph.table3" else set())
-
-
-@pytest.mark.slow
-def test_every_preset_can_be_run():
-    for preset in PRESETS.values():
-        for algorithm in ("fedavg", *preset.hyper):
-            hyper = preset.hyper.get(algorithm, {})
-            Config(**preset.options_of(algorithm), algorithm=algorithm, hyper=hyper)
 
 
 def test_the_malicious_clients_of_pfedgraphs_tables_are_those_of_its_figure_3():

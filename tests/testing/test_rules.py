@@ -350,8 +350,12 @@ def test_each_rule_finds_a_method_that_breaks_it(rule):
 
 def test_clients_out_of_the_cohort_whose_state_changes_are_found(monkeypatch):
     """No method can reach them: `make_rounds` gives it the rows of the cohort alone."""
-    method = broken(with_state(lambda key, train: jnp.arange(6.0), clients=True))
-    monkeypatch.setattr(tree, "put", lambda everybody, ids, rows: tree.zeros_like(everybody))
+    method = broken(with_state(lambda key, train: jnp.arange(8.0), clients=True))
+
+    def put(everybody, ids, rows):
+        return jax.tree.map(lambda x: x + 1, everybody)
+
+    monkeypatch.setattr(tree, "put", put)
     with pytest.raises(AssertionError, match="were not in the cohort"):
         check_method(method, rules=[results.check_absence])
 
