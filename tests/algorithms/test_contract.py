@@ -72,7 +72,7 @@ def by_rows():
 
 
 @pytest.mark.slow
-@pytest.mark.sample(every=8)
+@pytest.mark.sample(every=16)
 @pytest.mark.parametrize("data", [padded, by_rows], ids=["padded", "by_rows"])
 def test_four_devices_change_nothing(factory, data):
     """Six clients leave a gap on four devices."""
@@ -83,7 +83,7 @@ def test_four_devices_change_nothing(factory, data):
 
 
 @pytest.mark.slow
-@pytest.mark.sample(every=8)
+@pytest.mark.sample(every=16)
 def test_padding_and_row_numbers_of_examples_change_no_bit_of_programs_as_shipped(factory):
     algorithm = made(factory, shallow)
     one = run(algorithm, uneven(), 2, participation=half(C), exact=True)

@@ -76,7 +76,7 @@ def in_memory(algorithm, participation, rounds):
 
 
 @pytest.mark.slow
-@pytest.mark.sample(every=8)
+@pytest.mark.sample(every=16)
 def test_rounds_on_disk_have_the_numbers_of_rounds_in_memory(factory, stored, tmp_path, optimized):
     """They are another program: of one method on one processor the last digit differs."""
 
