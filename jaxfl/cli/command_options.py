@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 import tyro
 
 from jaxfl.core.options import NOT_NEGATIVE, Range
-from jaxfl.data.table.read import Decimal, Thousands
 from jaxfl.experiment.config.fields import MANY, DataOptions
 from jaxfl.experiment.config.setting import SettingOptions
 from jaxfl.experiment.config.training_fields import ModelOptions
@@ -143,18 +142,21 @@ class Resume(TrackOption, LaunchOptions, ProcessOptions, Plugins):
     """rounds in all, if not as many as before; so a finished run goes on, if it has checkpoints"""
 
 
+FileValues = Annotated[tuple[str, ...], tyro.conf.arg(metavar="VALUE")]
+
+
 @dataclass(frozen=True)
 class CsvFileOptions:
     """How CSV files are read."""
 
     columns: tuple[str, ...] = ()
     """CSV: names of the columns, if the file does not begin with them"""
-    encoding: str = "utf-8"
-    """CSV: encoding of the text, such as latin-1 or utf-16"""
-    decimal: Decimal = "."
-    """CSV: , where 12,5 is a number"""
-    thousands: Thousands | None = None
-    """CSV: , where 1,234 is a number"""
+    encoding: FileValues = ("utf-8",)
+    """CSV: encoding of the text, such as latin-1 or utf-16; FILE=VALUE for one of the files"""
+    decimal: FileValues = (".",)
+    """CSV: , where 12,5 is a number; or FILE=VALUE"""
+    thousands: FileValues = ()
+    """CSV: , where 1,234 is a number; or FILE=VALUE"""
 
 
 @dataclass(frozen=True, kw_only=True)

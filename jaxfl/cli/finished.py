@@ -14,7 +14,7 @@ from jaxfl.cli.command_options import Predict, Report
 from jaxfl.core import tree
 from jaxfl.core.errors import check, warn
 from jaxfl.data.arrays import read_npz
-from jaxfl.data.table.read import Sheet, read_sheet
+from jaxfl.data.table.read import Sheet, formats, read_sheet
 from jaxfl.data.table.windows import examples
 from jaxfl.experiment.reading.by_client import client_answers
 from jaxfl.experiment.reading.client_ids import id_or_name
@@ -125,14 +125,13 @@ def predict(command: Predict, console: Console) -> None:
     if is_npz(command.input):
         new = examples_of_npz(command.input)
     else:
-        csv_file = (
-            command.input,
-            command.columns,
-            command.encoding,
-            command.decimal,
-            command.thousands,
+        (how,) = formats(
+            [command.input],
+            encoding=command.encoding,
+            decimal=command.decimal,
+            thousands=command.thousands,
         )
-        new = examples_of_csv(run, read_sheet(*csv_file))
+        new = examples_of_csv(run, read_sheet(command.input, command.columns, *how))
     check(command.proba or not command.calibrate, "--calibrate is given without --proba: give both")
     processes.check_backend()
     predictions = ask(new.x)

@@ -21,6 +21,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float, PyTree
 
+from jaxfl.core.backward import with_backward
 from jaxfl.core.errors import check
 from jaxfl.core.options import COUNT, check_range, checked
 from jaxfl.core.types import Params, PRNGKey
@@ -247,7 +248,6 @@ def _adding(model: Lora, adapters: dict[str, dict[str, Array]]) -> Any:
     return add
 
 
-@jax.custom_vjp
 def product(x: Float[Array, "*n r"], b: Float[Array, "r d"]) -> Float[Array, "*n d"]:
     """The product x B, where x has few columns; the gradient of B is computed as x^T G.
 
@@ -260,17 +260,10 @@ def product(x: Float[Array, "*n r"], b: Float[Array, "r d"]) -> Float[Array, "*n
       >>> jax.grad(lambda b: product(x, b).sum())(b).tolist()
       [[20.0, 20.0, 20.0], [20.0, 20.0, 20.0]]
     """
-    return x @ b
 
+    def backward(factors: tuple[Array, ...], grad: Array) -> tuple[Array, Array]:
+        x, b = factors
+        rows, grads = (one.reshape(-1, one.shape[-1]) for one in (x, grad))
+        return grad @ b.T, jax.lax.dot_general(rows, grads, (((0,), (0,)), ((), ())))
 
-def _product_and_factors(x: Array, b: Array) -> tuple[Array, tuple[Array, Array]]:
-    return x @ b, (x, b)
-
-
-def _product_gradients(factors: tuple[Array, Array], grad: Array) -> tuple[Array, Array]:
-    x, b = factors
-    rows, grads = (one.reshape(-1, one.shape[-1]) for one in (x, grad))
-    return grad @ b.T, jax.lax.dot_general(rows, grads, (((0,), (0,)), ((), ())))
-
-
-product.defvjp(_product_and_factors, _product_gradients)
+    return with_backward(lambda x, b: (x @ b, (x, b)), backward)(x, b)

@@ -25,11 +25,10 @@ from jaxfl.data.table.fit import (
     warn_of_words,
 )
 from jaxfl.data.table.read import (
-    Decimal,
     Sheet,
-    Thousands,
     check_column,
     check_columns,
+    formats,
     read_sheet,
     sheet_of_frame,
     without,
@@ -61,9 +60,9 @@ def prepare_csv(
     *,
     name: str | None = None,
     columns: Sequence[str] = (),
-    encoding: str = "utf-8",
-    decimal: Decimal = ".",
-    thousands: Thousands | None = None,
+    encoding: str | Sequence[str] = "utf-8",
+    decimal: str | Sequence[str] = ".",
+    thousands: str | Sequence[str] | None = None,
     overwrite: bool = False,
 ) -> Prepared:
     """Writes `directory/NAME.npz`, and `NAME.json` with what each column became.
@@ -80,7 +79,7 @@ def prepare_csv(
       choices: what the user says of the columns.
       name: of the data set; that of the folder of the files, or of the file, if None.
       columns: names of the columns, if the files do not begin with them.
-      encoding: of the files.
+      encoding: of the files; [VALUE, FILE=VALUE, ...] where one file has another, as for the next.
       decimal: "," where 12,5 is a number.
       thousands: "," where 1,234 is a number.
       overwrite: replace a data set of this name.
@@ -97,7 +96,8 @@ def prepare_csv(
         name = _common_name(files)
     target = Path(directory) / f"{name}.npz"
     check_new(name, [target, target.with_suffix(".json")], overwrite)
-    sheets = [read_sheet(file, columns, encoding, decimal, thousands) for file in files]
+    each = formats(files, encoding=encoding, decimal=decimal, thousands=thousands)
+    sheets = [read_sheet(file, columns, *how) for file, how in zip(files, each, strict=True)]
     arrays, schema, sites, words = arrays_of(sheets, choices)
     from_arrays(**arrays, name=f"data set {name}")  # refuses names that no reader would take
     arrays["schema"] = np.array(to_json(schema))

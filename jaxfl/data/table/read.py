@@ -7,7 +7,7 @@ from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from jaxfl.core.errors import InputError, check, did_you_mean, warn
 from jaxfl.core.options import checked
@@ -31,6 +31,14 @@ Thousands = Literal[",", ".", " ", "'"]
 Cell = str | None  # None: there is no value
 
 
+class Format(NamedTuple):
+    """How the text of a CSV file is written; `read_sheet` describes the fields."""
+
+    encoding: str | None = "utf-8"
+    decimal: Decimal = "."
+    thousands: Thousands | None = None
+
+
 class Sheet(NamedTuple):
     """The cells of a table as text, without spaces around it.
 
@@ -49,6 +57,47 @@ class Sheet(NamedTuple):
     def place(self, row: int) -> str:
         """Where a row stands: "line 3 of sites/north.csv"."""
         return f"{self.unit} {self.lines[row]} of {self.file}"
+
+
+def formats(files: Sequence[Path], **given: str | Sequence[str] | None) -> list[Format]:
+    """How each of several files is written.
+
+    Args:
+      files: by whose name, without its ending or as a path, a value is given for one of them.
+      given: values of `Format`, each VALUE for all files or FILE=VALUE for one of them, or several.
+
+    Raises:
+      InputError: there is no such file, or a value is none that can be.
+
+    Example:
+      >>> north, south = formats([Path("north.csv"), Path("south.csv")], decimal=[".", "south=,"])
+      >>> north.decimal, south.decimal
+      ('.', ',')
+    """
+    found = [Format() for _ in files]
+    known = {
+        name: place for place, one in enumerate(files) for name in (str(one), one.name, one.stem)
+    }
+    for field, values in given.items():
+        each = [values] if isinstance(values, str) else values or []
+        # Values for one file come behind those for all.
+        for value in sorted(each, key=lambda one: "=" in one):
+            name, is_for_one, word = value.rpartition("=")
+            check(
+                not is_for_one or name in known,
+                f"--{field} {value}: there is no file {name!r}, "
+                f"{did_you_mean(name, known) or 'give its name without .csv'}",
+            )
+            choices = {"decimal": get_args(Decimal), "thousands": get_args(Thousands)}.get(field)
+            check(
+                choices is None or word in choices,
+                f"--{field} is {word!r}: expected one of {' '.join(choices or ())}, or FILE=VALUE "
+                "for one of the files",
+            )
+            places = [known[name]] if is_for_one else range(len(files))
+            for place in places:
+                found[place] = found[place]._replace(**{field: word})
+    return found
 
 
 @checked
@@ -217,10 +266,11 @@ def _text(file: Path, encoding: str | None) -> str:
         ) from error
     except UnicodeError as error:
         start = error.start if isinstance(error, UnicodeDecodeError) else 0
-        others = "utf-16" if wide else "latin-1 or cp1252"
+        other = "utf-16" if wide else "latin-1"
+        hint = f", or name its encoding, as --encoding {other}, or {file.stem}={other} if the other"
         raise InputError(
             f"line {content[:start].count(10) + 1} of {file} is not {encoding}: save the file as "
-            "UTF-8" + (f", or say which encoding it has, as --encoding {others}" if option else "")
+            f"UTF-8{f'{hint} files have another one' if option else ''}"
         ) from error
     text = composed(text.removeprefix("\ufeff"))
     check("\0" not in text, f"{file} holds bytes that are no text: save it as CSV (UTF-8)")

@@ -72,8 +72,12 @@
     const parts = (hex ?? rgba).slice(1, 4).map((part) => parseInt(part, hex ? 16 : 10));
     const light = (0.299 * parts[0] + 0.587 * parts[1] + 0.114 * parts[2]) / 255;
     const mix = Math.max(0, (0.52 - light) / (1 - light));
-    const lighter = parts.map((part) => Math.round(part + (255 - part) * mix));
-    return `rgba(${lighter.join(", ")}, ${rgba ? rgba[4] : 1})`;
+    // Greys turn round, so that black and grey remain two colours.
+    const isGrey = parts.every((part) => part === parts[0]);
+    const seen = parts.map((part) =>
+      isGrey ? Math.max(64, 255 - part) : Math.round(part + (255 - part) * mix),
+    );
+    return `rgba(${seen.join(", ")}, ${rgba ? rgba[4] : 1})`;
   }
 
   function themed(figure) {

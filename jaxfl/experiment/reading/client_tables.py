@@ -1,6 +1,7 @@
 """Tables, sentences and records of what each client gains, and whose models it is given."""
 
 import math
+from collections.abc import Collection
 from typing import Any
 
 from jaxfl.experiment.reading.by_client import VISIBLE, Answers, Result, Senders
@@ -42,23 +43,23 @@ def method_cells(answers: Answers, client: int) -> Cells:
         own = "-" if senders is None else f"{senders.own:.2f}"
         rows.append((label, [*_cells(answers, label, client), own, others]))
     scores = [row[0] for _, row in rows]
-    best = frozenset((place, 0) for place in best_places(scores, answers.measure))
+    best = frozenset((place, 0) for place in _best(answers, client, scores))
     titles = [metric.title, "difference", "interval", "gains", "own weight", "senders"]
     return Cells(titles, rows, best)
 
 
 def sentences(answers: Answers, client: int) -> list[str]:
-    """What a reader wants to know of a client.
+    """What a reader wants to know of a client, first whether it gains.
 
-    Such as "site3: pfedgraph 0.810 AUC, 0.060 better than alone (95 % interval 0.010 to 0.110)."
-    and "In pfedgraph site3's model is 0.55 its own, 0.30 site1's, 0.15 site4's."
+    Such as "site3 gains from pfedgraph.", "site3: pfedgraph 0.810 AUC, 0.060 better than alone
+    (95 % interval 0.010 to 0.110)." and "In pfedgraph site3's model is 0.55 its own, 0.30 site1's, 0.15 site4's."
 
     Args:
       answers: of `reading.by_client.client_answers`.
       client: its id, one of `answers.clients`.
     """
     labels = list(answers.algorithms)[1:]
-    texts = [_holding_sentence(answers, client)]
+    texts = [_verdict(answers, client), _holding_sentence(answers, client)]
     if not answers.malicious[client]:
         texts += [_result_sentence(answers, label, client) for label in labels]
     for label in labels:
@@ -117,7 +118,7 @@ def _overview(answers: Answers) -> Section:
         sizes = list(_sizes(answers, client))
         marked = [score + mark for score, mark in zip(scores, marks, strict=True)]
         rows.append((answers.name(client), [*sizes, *marked]))
-        best += [(place, 2 + column) for column in best_places(scores, answers.measure)]
+        best += [(place, 2 + column) for column in _best(answers, client, scores)]
     of_them = f" (of them {answers.positive})" if answers.positive else ""
     metric = metric_of(answers.measure)
     meaning: Meaning = [
@@ -264,6 +265,28 @@ def _number(value: float) -> float | None:
 def _called(answers: Answers, client: int) -> str:
     """A client in a sentence."""
     return answers.name(client) if answers.names else f"client {client}"
+
+
+def _best(answers: Answers, client: int, scores: list[str]) -> Collection[int]:
+    """The places of the best scores of a client; none where no run is clearly better or worse."""
+    found = [answers.results[label][client].gains for label in list(answers.algorithms)[1:]]
+    return best_places(scores, answers.measure) if {"yes", "no"} & {*found} else []
+
+
+def _verdict(answers: Answers, client: int) -> str:
+    """Whether a client gains, and from which runs, the best first; "" if that is not defined."""
+    results = {label: answers.results[label][client] for label in list(answers.algorithms)[1:]}
+    found = [result.gains for result in results.values()]
+    if answers.malicious[client] or {*found} <= {"-"}:
+        return ""
+    name = _called(answers, client)
+    better = [label for label, result in results.items() if result.gains == "yes"]
+    better.sort(key=lambda label: -results[label].difference)
+    if better:
+        return f"{name} gains from {' and from '.join(better)}."
+    if "unclear" in found:
+        return f"For {name} it is unclear whether anything is better than {answers.alone}."
+    return f"{name} gains from nothing here."
 
 
 def _holding_sentence(answers: Answers, client: int) -> str:

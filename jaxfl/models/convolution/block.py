@@ -10,17 +10,19 @@ position is kept for the gradient. `patches.block` does the same in the way of a
 from collections.abc import Callable
 from functools import partial
 
-import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax import lax
 from jaxtyping import Array, Float
 
+from jaxfl.core.backward import with_backward
 from jaxfl.core.options import checked
 from jaxfl.models.convolution import patches, tiles
 from jaxfl.models.convolution.conv import NHWC, Conv, layout_of, max_pool
 
 Padding = tuple[tuple[int, int], tuple[int, int]]
+# The images, the kernel, the result, and which of four values is the largest.
+Needs = tuple[Array, Array, Array, Array]
 
 
 class ConvReluPool(nn.Module):
@@ -54,40 +56,24 @@ def conv_relu_pool(
     """Convolution (stride 1), bias, ReLU, 2x2 max-pooling; an odd last row or column is dropped."""
     layout = layout_of(way)
     if layout == "batch last":
-        return _batch_last(x, kernel, bias, padding)
+        return with_backward(partial(_forward, padding), partial(_backward, padding))(
+            x, kernel, bias
+        )
     if layout == "grouped":
         y = lax.conv_general_dilated(x, kernel, (1, 1), padding, dimension_numbers=NHWC)
         return max_pool(nn.relu(y + bias[None, None, None]))
     return patches.block(x, kernel, bias, padding)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(3,))
-def _batch_last(x: Array, kernel: Array, bias: Array, padding: Padding) -> Array:
-    return _forward(x, kernel, bias, padding)[0]
-
-
-def _block_forward(x: Array, kernel: Array, bias: Array, padding: Padding):
-    y, winner = _forward(x, kernel, bias, padding)
+def _forward(padding: Padding, x: Array, kernel: Array, bias: Array) -> tuple[Array, Needs]:
+    four = tiles.product(tiles.patches(x.transpose(3, 1, 2, 0), kernel, padding), kernel)
+    best, winner = patches.largest(list(four))
+    y = nn.relu(best + bias[:, None, None, None]).transpose(3, 1, 2, 0)
     return y, (x, kernel, y, winner)
 
 
-def _block_backward(
-    padding: Padding, residuals: tuple[Array, Array, Array, Array], gradient: Array
-):
-    return _backward(*residuals, gradient, padding)
-
-
-_batch_last.defvjp(_block_forward, _block_backward)
-
-
-def _forward(x: Array, kernel: Array, bias: Array, padding: Padding) -> tuple[Array, Array]:
-    four = tiles.product(tiles.patches(x.transpose(3, 1, 2, 0), kernel, padding), kernel)
-    best, winner = patches.largest(list(four))
-    y = nn.relu(best + bias[:, None, None, None])
-    return y.transpose(3, 1, 2, 0), winner
-
-
-def _backward(x: Array, kernel: Array, y: Array, winner: Array, gradient: Array, padding: Padding):
+def _backward(padding: Padding, needs: Needs, gradient: Array) -> tuple[Array, Array, Array]:
+    x, kernel, y, winner = needs
     # XLA does not repeat a division in each consumer. So this one keeps the loops of the products
     # apart from the computation of the gradient.
     alive = gradient.transpose(3, 1, 2, 0) / jnp.where(

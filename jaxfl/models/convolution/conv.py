@@ -14,12 +14,12 @@ between two layers cancel. `patches` does the same in the way of a GPU.
 from functools import partial
 from typing import Literal, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int8
 
 from jaxfl.core import target
+from jaxfl.core.backward import with_backward
 from jaxfl.core.options import checked
 from jaxfl.models.convolution import patches, tiles
 
@@ -32,6 +32,8 @@ NHWC = lax.ConvDimensionNumbers((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))  # wit
 # compiled program moves more than twice the bytes with "patches" (docs/accelerators.md). A CPU
 # always takes patches.
 Conv = Literal["auto", "patches", "grouped"]
+# Images and a kernel, or the gradients by them.
+Images = tuple[Array, Array]
 
 
 class Window(NamedTuple):
@@ -89,7 +91,8 @@ def conv(
 def _conv(x: Array, kernel: Array, window: Window, precision, way: Conv) -> Array:
     layout = layout_of(way)
     if layout == "batch last":
-        return _batch_last(x, kernel, window, precision)
+        given = window, precision
+        return with_backward(partial(_forward, *given), partial(_backward, *given))(x, kernel)
     if layout == "grouped":
         return _lax(window, precision, x, kernel)
     return patches.convolution(x, kernel, *window, precision)
@@ -104,24 +107,6 @@ def layout_of(way: Conv) -> Literal["batch last", "batch first", "grouped"]:
     if way == "grouped" or (way == "auto" and platform == "tpu"):
         return "grouped"
     return "batch last" if platform == "tpu" else "batch first"
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def _batch_last(
-    x: Float[Array, "n h w ci"], kernel: Float[Array, "kh kw ci co"], window: Window, precision
-) -> Array:
-    return _forward(window, precision, x, kernel)
-
-
-def _conv_forward(x, kernel, window, precision):
-    return _forward(window, precision, x, kernel), (x, kernel)
-
-
-def _conv_backward(window, precision, residuals: tuple[Array, Array], gradient):
-    return _backward(window, precision, *residuals, gradient)
-
-
-_batch_last.defvjp(_conv_forward, _conv_backward)
 
 
 def _lax(window: Window, precision, x, kernel):
@@ -156,25 +141,24 @@ def _uses_tiles(window: Window, x: Array, kernel: Array) -> bool:
     return plain and tiles.winograd_pays(kernel) and all(size % 2 == 0 for size in outputs)
 
 
-def _forward(window: Window, precision, x: Array, kernel: Array) -> Array:
+def _forward(window: Window, precision, x: Array, kernel: Array) -> tuple[Array, Images]:
     kh, kw, ci, co = kernel.shape
     if _uses_tiles(window, x, kernel):
         read = tiles.patches(x.transpose(3, 1, 2, 0), kernel, window.padding)
         four = tiles.product(read, kernel, precision)
         *_, high, wide, n = four.shape
         corners = four.reshape(2, 2, co, high, wide, n).transpose(5, 3, 0, 4, 1, 2)
-        return corners.reshape(n, 2 * high, 2 * wide, co)
+        return corners.reshape(n, 2 * high, 2 * wide, co), (x, kernel)
     read = _patches(x, (kh, kw), window)
     *_, ho, wo, n = read.shape
     product = jnp.matmul(
         kernel.reshape(-1, co).T, read.reshape(kh * kw * ci, -1), precision=precision
     )
-    return product.reshape(co, ho, wo, n).transpose(3, 1, 2, 0)
+    return product.reshape(co, ho, wo, n).transpose(3, 1, 2, 0), (x, kernel)
 
 
-def _backward(
-    window: Window, precision, x: Array, kernel: Array, gradient: Array
-) -> tuple[Array, Array]:
+def _backward(window: Window, precision, needs: Images, gradient: Array) -> Images:
+    x, kernel = needs
     kh, kw, ci, co = kernel.shape
     n, ho, wo, _ = gradient.shape
     if _uses_tiles(window, x, kernel):
@@ -213,25 +197,24 @@ def _backward(
     return rows.transpose(3, 1, 2, 0), by_kernel
 
 
-@jax.custom_vjp
 def max_pool(x: Float[Array, "n h w c"]) -> Float[Array, "n h2 w2 c"]:
     """2x2 max-pooling with stride 2; an odd last row or column is dropped.
 
     The gradient of a maximum that several values share goes to the first of them.
     """
-    return _pool(x)[0]
+    return with_backward(_pool, partial(_pool_backward, x.shape))(x)
 
 
-def _pool(x: Array) -> tuple[Array, Int8[Array, "..."]]:
+def _pool(x: Array) -> tuple[Array, tuple[Int8[Array, "..."]]]:
     n, h, w, c = x.shape
     even = x[:, : h // 2 * 2, : w // 2 * 2]
     if _is_batch_first():
         corners = even.reshape(n, h // 2, 2, w // 2, 2, c)
         best, winner = patches.largest([corners[:, :, i, :, j] for i in (0, 1) for j in (0, 1)])
-        return best, winner
+        return best, (winner,)
     corners = even.transpose(3, 1, 2, 0).reshape(c, h // 2, 2, w // 2, 2, n)
     best, winner = patches.largest([corners[:, :, i, :, j] for i in (0, 1) for j in (0, 1)])
-    return best.transpose(3, 1, 2, 0), winner
+    return best.transpose(3, 1, 2, 0), (winner,)
 
 
 def _is_batch_first() -> bool:
@@ -239,13 +222,8 @@ def _is_batch_first() -> bool:
     return target.platform() not in ("cpu", "tpu")
 
 
-def _pool_forward(x):
-    pooled, winner = _pool(x)
-    return pooled, (winner, x.shape)
-
-
-def _pool_backward(residuals, gradient):
-    winner, (n, h, w, c) = residuals
+def _pool_backward(shape: tuple[int, ...], needs: tuple[Array], gradient: Array) -> tuple[Array]:
+    (winner,), (n, h, w, c) = needs, shape
     corner = jnp.arange(4, dtype=jnp.int8).reshape(1, 1, 2, 1, 2, 1)
     inside = gradient if _is_batch_first() else gradient.transpose(3, 1, 2, 0)
     mask = winner[:, :, None, :, None] == corner
@@ -255,6 +233,3 @@ def _pool_backward(residuals, gradient):
     else:
         image = spread.reshape(c, h // 2 * 2, w // 2 * 2, n).transpose(3, 1, 2, 0)
     return (jnp.pad(image, ((0, 0), (0, h % 2), (0, w % 2), (0, 0))),)
-
-
-max_pool.defvjp(_pool_forward, _pool_backward)

@@ -21,6 +21,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int8, Shaped
 
+from jaxfl.core.backward import with_backward
 from jaxfl.models.convolution.tile_plan import Padding, Plan, Side, plan
 
 
@@ -133,7 +134,6 @@ def largest(values: list[Array]) -> tuple[Array, Int8[Array, "..."]]:
     return best, winner
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4, 5))
 def convolution(
     x: Float[Array, "n h w ci"],
     kernel: Float[Array, "kh kw ci co"],
@@ -143,24 +143,19 @@ def convolution(
     precision=None,
 ) -> Float[Array, "n ho wo co"]:
     """A convolution by patches, with a gradient by the same patches."""
-    return _convolution_forward(x, kernel, stride, padding, dilation, precision)[0]
-
-
-def _convolution_forward(x, kernel, stride, padding, dilation, precision):
     tiles = plan(x.shape, kernel.shape, stride, padding, dilation)
-    patches = read(x, tiles)
-    products = jnp.matmul(patches, spread(kernel, tiles), precision=precision)
-    return to_image(products, x.shape[0], tiles), (x, patches, kernel)
 
+    def forward(x: Array, kernel: Array) -> tuple[Array, tuple[Array, ...]]:
+        patches = read(x, tiles)
+        products = jnp.matmul(patches, spread(kernel, tiles), precision=precision)
+        return to_image(products, x.shape[0], tiles), (x, patches, kernel)
 
-def _convolution_backward(stride, padding, dilation, precision, residuals, gradient):
-    x, patches, kernel = residuals
-    tiles = plan(x.shape, kernel.shape, stride, padding, dilation)
-    rows = to_tiles(gradient, tiles).reshape(patches.shape[0], -1)
-    return _by_image_and_kernel(patches, kernel, rows, x, tiles, precision)
+    def backward(needs: tuple[Array, ...], gradient: Array) -> tuple[Array, Array]:
+        x, patches, kernel = needs
+        rows = to_tiles(gradient, tiles).reshape(patches.shape[0], -1)
+        return _by_image_and_kernel(patches, kernel, rows, x, tiles, precision)
 
-
-convolution.defvjp(_convolution_forward, _convolution_backward)
+    return with_backward(forward, backward)(x, kernel)
 
 
 def _by_image_and_kernel(
@@ -172,7 +167,6 @@ def _by_image_and_kernel(
     return image_of(by_patches, like, tiles), kernel_of(by_spread, kernel, tiles)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
 def block(
     x: Float[Array, "n h w ci"],
     kernel: Float[Array, "kh kw ci co"],
@@ -180,39 +174,35 @@ def block(
     padding: Padding,
 ) -> Float[Array, "n h2 w2 co"]:
     """Convolution (stride 1), bias, ReLU and 2x2 max-pooling by patches, with its own gradient."""
-    return _block_forward(x, kernel, bias, padding)[0]
-
-
-def _block_forward(x, kernel, bias, padding):
     tiles = plan(x.shape, kernel.shape, (1, 1), padding, (1, 1), pooled=True)
-    high, wide = tiles
-    n = x.shape[0]
-    patches = read(x, tiles)
-    windows = jnp.matmul(patches, spread(kernel, tiles)).reshape(
-        n, high.tiles, wide.tiles, high.tile // 2, 2, wide.tile // 2, 2, -1
-    )
-    best, winner = largest([windows[:, :, :, :, i, :, j] for i in (0, 1) for j in (0, 1)])
-    y = best + bias.reshape(1, 1, 1, 1, 1, -1)
-    # 0 to 3 is the largest of the four outputs of a window, 4 stands where ReLU lets nothing pass.
-    winner = jnp.where(y > 0, winner, jnp.int8(4))
     half = _pooled(tiles)
-    return to_image(jax.nn.relu(y), n, half), (x, patches, kernel, to_image(winner, n, half))
 
+    def forward(x: Array, kernel: Array, bias: Array) -> tuple[Array, tuple[Array, ...]]:
+        high, wide = tiles
+        n = x.shape[0]
+        patches = read(x, tiles)
+        windows = jnp.matmul(patches, spread(kernel, tiles)).reshape(
+            n, high.tiles, wide.tiles, high.tile // 2, 2, wide.tile // 2, 2, -1
+        )
+        best, winner = largest([windows[:, :, :, :, i, :, j] for i in (0, 1) for j in (0, 1)])
+        y = best + bias.reshape(1, 1, 1, 1, 1, -1)
+        # 0 to 3 is the largest of the four outputs of a window, 4 stands where ReLU lets nothing
+        # pass.
+        winner = jnp.where(y > 0, winner, jnp.int8(4))
+        return to_image(jax.nn.relu(y), n, half), (x, patches, kernel, to_image(winner, n, half))
 
-def _block_backward(padding, residuals, gradient):
-    x, patches, kernel, winner = residuals
-    tiles = plan(x.shape, kernel.shape, (1, 1), padding, (1, 1), pooled=True)
-    # [n, a, b, th / 2, 1, tw / 2, 1, co]
-    winner, inside = (
-        to_tiles(array, _pooled(tiles))[:, :, :, :, None, :, None] for array in (winner, gradient)
-    )
-    corner = jnp.arange(4, dtype=jnp.int8).reshape(1, 1, 1, 1, 2, 1, 2, 1)
-    rows = jnp.where(winner == corner, inside, 0.0).reshape(patches.shape[0], -1)
-    by_image, by_kernel = _by_image_and_kernel(patches, kernel, rows, x, tiles)
-    return by_image, by_kernel, rows.sum(axis=0).reshape(-1, kernel.shape[3]).sum(axis=0)
+    def backward(needs: tuple[Array, ...], gradient: Array) -> tuple[Array, Array, Array]:
+        x, patches, kernel, winner = needs
+        # [n, a, b, th / 2, 1, tw / 2, 1, co]
+        winner, inside = (
+            to_tiles(array, half)[:, :, :, :, None, :, None] for array in (winner, gradient)
+        )
+        corner = jnp.arange(4, dtype=jnp.int8).reshape(1, 1, 1, 1, 2, 1, 2, 1)
+        rows = jnp.where(winner == corner, inside, 0.0).reshape(patches.shape[0], -1)
+        by_image, by_kernel = _by_image_and_kernel(patches, kernel, rows, x, tiles)
+        return by_image, by_kernel, rows.sum(axis=0).reshape(-1, kernel.shape[3]).sum(axis=0)
 
-
-block.defvjp(_block_forward, _block_backward)
+    return with_backward(forward, backward)(x, kernel, bias)
 
 
 def _pooled(tiles: Plan) -> Plan:

@@ -114,6 +114,28 @@ def test_nothing_is_ever_unpickled_and_a_schema_fits_its_features(tmp_path):
         load("mine", tmp_path)
 
 
+def test_one_file_of_several_may_be_written_in_its_own_way(tmp_path):
+    north, south = (tmp_path / f"{name}.csv" for name in ("north", "south"))
+    rows = [f"{number}.5,é{number % 2},{number % 2}" for number in range(12)]
+    north.write_text("\n".join(["age,ward,ill", *rows]))
+    german = "\n".join(["age;ward;ill", *(row.replace(",", ";") for row in rows)])
+    south.write_bytes(german.replace(".", ",").encode("latin-1"))
+    choices = Choices(target="ill")
+    how = {"encoding": ["utf-8", "south=latin-1"], "decimal": ["south=,"]}
+    file = prepare_csv([north, south], tmp_path / "data", choices, **how).file
+    with np.load(file, allow_pickle=False) as arrays:
+        x, owners = arrays["x_train"], arrays["owners"]
+    np.testing.assert_array_equal(x[owners == 0], x[owners == 1])
+    for wrong, words in {
+        "sout=latin-1": "--encoding sout=latin-1: there is no file 'sout', did you mean south",
+        "utf-8": r"is not utf-8: .* or south=latin-1 if the other files have another one",
+    }.items():
+        with pytest.raises(InputError, match=words):
+            prepare_csv([north, south], tmp_path / "new", choices, encoding=wrong, decimal=".")
+    with pytest.raises(InputError, match=r"--decimal is .;.: expected one of \. ,"):
+        prepare_csv([north, south], tmp_path / "new", choices, decimal="south=;")
+
+
 def test_a_column_or_the_folders_may_name_the_sites(tmp_path):
     files = write_sites(tmp_path, {"all": 40})
     text = files[0].read_text().splitlines()

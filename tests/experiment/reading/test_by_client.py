@@ -99,25 +99,31 @@ def test_folds_have_the_wider_interval_of_training_sets_that_overlap():
 
 def test_sentences_of_a_client():
     assert sentences(made_up(), 0) == [
+        "site1 gains from mixed.",
         "site1 has 42 (5) training and 14 (2) test examples (of them died).",
         "site1: mixed 0.810 AUC, 0.060 better than alone (95 % interval 0.010 to 0.110).",
         "In mixed site1's model is 0.55 its own, 0.30 site2's, 0.15 site3's.",
     ]
-    assert sentences(made_up(), 1)[0].endswith(" site2 takes part in no round.")
-    assert sentences(made_up(), 1)[1:] == [
+    assert sentences(made_up(), 1)[1].endswith(" site2 takes part in no round.")
+    assert [sentences(made_up(), 1)[0], *sentences(made_up(), 1)[2:]] == [
+        "For site2 it is unclear whether anything is better than alone.",
         "site2: mixed 0.600 AUC, 0.100 worse than alone "
         "(95 % interval 0.200 worse to 0.050 better).",
         "In mixed site2's model is its own alone.",
     ]
     assert "mixed has no AUC (not defined on" in sentences(made_up(), 2)[1]
     nameless = made_up(names=[], algorithms={"local": "fedavg", "mixed": "pfedgraph"})
-    assert "client 0: mixed 0.810 AUC, 0.060 better than local" in sentences(nameless, 0)[1]
+    assert "client 0: mixed 0.810 AUC, 0.060 better than local" in sentences(nameless, 0)[2]
+    assert sentences(nameless, 0)[0] == "client 0 gains from mixed."
+    worse = made_up()
+    worse.results["mixed"][0] = Result(0.6, -0.15, -0.2, -0.1)
+    assert sentences(worse, 0)[0] == "site1 gains from nothing here."
 
 
 def test_an_error_that_is_lower_is_better():
     results = {"local": {0: Result(0.9, *NONE)}, "mixed": {0: Result(0.8, 0.1, 0.02, 0.2)}}
     answers = made_up(measure="rmse", results=results, clients=[0])
-    assert "mixed 0.800 RMSE, 0.100 better than alone" in sentences(answers, 0)[1]
+    assert "mixed 0.800 RMSE, 0.100 better than alone" in sentences(answers, 0)[2]
     assert "positive where it is lower" in markdown(client_sections(answers))
 
 
@@ -137,7 +143,8 @@ def test_tables_count_gains_and_clients_without_a_score():
     overview, differences, mixtures = client_sections(made_up())
     assert overview.cells.rows[0] == ("site1", ["42 (5)", "14 (2)", "0.750", "0.810 +"])
     assert overview.cells.rows[2] == ("site3", ["42 (5)", "14 (2)", "-", "-"])
-    assert overview.cells.best == {(0, 3), (1, 2)}
+    # Of the second nothing is clear.
+    assert overview.cells.best == {(0, 3)}
     assert "in no round (unseen): site2" in overview.lines[0]
     assert differences.cells.rows[1] == (
         "site2",
@@ -345,7 +352,7 @@ def test_over_seeds_the_interval_is_that_of_the_paired_t_test(seeds):
     assert math.isnan(answers.results["fedavg"][1].score)
     assert "is malicious" in sentences(answers, 1)[0]
     (unseen,) = np.flatnonzero(answers.unseen).tolist()
-    assert "takes part in no round" in sentences(answers, unseen)[0]
+    assert "takes part in no round" in sentences(answers, unseen)[1]
     assert answers.results["fedavg"][unseen].gains != "-"
     assert "--data-seed" in answers.notes[0]
 
