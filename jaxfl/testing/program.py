@@ -205,20 +205,28 @@ def _fact(name: str, found: bool, factory: AlgorithmFactory, what: str) -> None:
 
 def check_variants(factory: AlgorithmFactory) -> None:
     """What a method says of itself holds under each of its options."""
-    facts = facts_of(factory)
     for hyper in variants(factory):
-        try:
-            found = traced(factory, normed, **hyper)
-        except InputError:  # an option that takes effect beside another one only
-            continue
-        require(found.offers == facts.offers_mixture, f"offers_mixture does not hold with {hyper}")
-        require(
-            found.limits == facts.takes_top_edges, f"takes_top_edges does not hold with {hyper}"
-        )
-        require(
-            facts.starts_from_server or not found.starts,
-            f"starts_from_server=False does not hold with {hyper}",
-        )
+        check_variant(factory, normed, hyper)
+
+
+def check_variant(factory: AlgorithmFactory, make_task: Callable, hyper: dict) -> Traced | None:
+    """What a method says of itself holds with these options.
+
+    Returns:
+      its programs; None for an option that takes effect beside another one only.
+    """
+    facts = facts_of(factory)
+    try:
+        found = traced(factory, make_task, **hyper)
+    except InputError:
+        return None
+    require(found.offers == facts.offers_mixture, f"offers_mixture does not hold with {hyper}")
+    require(found.limits == facts.takes_top_edges, f"takes_top_edges does not hold with {hyper}")
+    require(
+        facts.starts_from_server or not found.starts,
+        f"starts_from_server=False does not hold with {hyper}",
+    )
+    return found
 
 
 def check_losses(factory: AlgorithmFactory) -> None:

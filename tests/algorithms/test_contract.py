@@ -27,11 +27,11 @@ from toys import (
 )
 
 from jaxfl.algorithms import ALGORITHMS
-from jaxfl.core import shapes
 from jaxfl.simulation import mesh
 from jaxfl.testing import RULES, check_method, failures, program, results
 from jaxfl.testing.federations import C, padded, uneven
 
+# Options are looked at in `test_number_types`.
 PROGRAM = [rule for rule in program.RULES if rule is not program.check_variants]
 # What the engine does with a round, and not the method: a scan, a vmap. That options may be traced
 # is seen where `test_derivatives` differentiates by them.
@@ -41,16 +41,6 @@ ROUNDS = [rule for rule in RULES if rule not in [*program.RULES, *ENGINE]]
 
 def test_the_program_of_a_round_keeps_the_contract(factory):
     check_method(factory, rules=PROGRAM)
-
-
-@pytest.mark.long
-def test_what_a_method_says_of_itself_holds_under_each_of_its_options(factory, monkeypatch):
-    """Nor does it give kernels the leaves of a model as a list under any of them.
-
-    Outside compiled programs a list of equal shapes is taken for a list of models.
-    """
-    monkeypatch.setattr(shapes, "Tracer", type(None))
-    check_method(factory, rules=[program.check_variants])
 
 
 @pytest.mark.long

@@ -52,7 +52,8 @@ def sentences(answers: Answers, client: int) -> list[str]:
     """What a reader wants to know of a client, first whether it gains.
 
     Such as "site3 gains from pfedgraph.", "site3: pfedgraph 0.810 AUC, 0.060 better than alone
-    (95 % interval 0.010 to 0.110)." and "In pfedgraph site3's model is 0.55 its own, 0.30 site1's, 0.15 site4's."
+    (95 % interval 0.010 to 0.110)." and "In pfedgraph site3's model is 0.55 its own, 0.30 site1's,
+    0.15 site4's."
 
     Args:
       answers: of `reading.by_client.client_answers`.
