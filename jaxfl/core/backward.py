@@ -9,9 +9,10 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array
 
-# What the backward pass needs, and the gradients by the arguments.
-Forward = Callable[..., tuple[Array, tuple[Array, ...]]]
-Backward = Callable[[tuple[Array, ...], Array], tuple[Array, ...]]
+# What a backward pass needs of the forward pass.
+Needs = tuple[Array, ...]
+Forward = Callable[..., tuple[Array, Needs]]
+Backward = Callable[[Needs, Array], tuple[Array, ...]]
 
 
 def with_backward(forward: Forward, backward: Backward) -> Callable[..., Array]:
@@ -47,10 +48,10 @@ def with_backward(forward: Forward, backward: Backward) -> Callable[..., Array]:
         def along(*given: Array) -> Array:
             return jax.jvp(result, given[:count], given[-count:])[1]
 
-        def back(needs: tuple, grad: Array) -> tuple[Array, ...]:
+        def back(needs: Needs, grad: Array) -> tuple[Array, ...]:
             return backward(needs[count:], grad)
 
-        aval = jax.core.ShapedArray(y.shape, y.dtype)
+        aval = jax.core.ShapedArray(jnp.shape(y), jnp.result_type(y))
         (tangent,) = _linear.bind(
             *arrays, *needs, *tangents, along=along, back=back, count=count, aval=aval
         )

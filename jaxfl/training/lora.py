@@ -21,7 +21,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float, PyTree
 
-from jaxfl.core.backward import with_backward
+from jaxfl.core.backward import Needs, with_backward
 from jaxfl.core.errors import check
 from jaxfl.core.options import COUNT, check_range, checked
 from jaxfl.core.types import Params, PRNGKey
@@ -261,7 +261,7 @@ def product(x: Float[Array, "*n r"], b: Float[Array, "r d"]) -> Float[Array, "*n
       [[20.0, 20.0, 20.0], [20.0, 20.0, 20.0]]
     """
 
-    def backward(factors: tuple[Array, ...], grad: Array) -> tuple[Array, Array]:
+    def backward(factors: Needs, grad: Array) -> tuple[Array, Array]:
         x, b = factors
         rows, grads = (one.reshape(-1, one.shape[-1]) for one in (x, grad))
         return grad @ b.T, jax.lax.dot_general(rows, grads, (((0,), (0,)), ((), ())))

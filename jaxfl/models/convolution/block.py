@@ -15,14 +15,12 @@ from flax import linen as nn
 from jax import lax
 from jaxtyping import Array, Float
 
-from jaxfl.core.backward import with_backward
+from jaxfl.core.backward import Needs, with_backward
 from jaxfl.core.options import checked
 from jaxfl.models.convolution import patches, tiles
 from jaxfl.models.convolution.conv import NHWC, Conv, layout_of, max_pool
 
 Padding = tuple[tuple[int, int], tuple[int, int]]
-# The images, the kernel, the result, and which of four values is the largest.
-Needs = tuple[Array, Array, Array, Array]
 
 
 class ConvReluPool(nn.Module):

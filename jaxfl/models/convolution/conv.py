@@ -16,10 +16,10 @@ from typing import Literal, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, Int8
+from jaxtyping import Array, Float
 
 from jaxfl.core import target
-from jaxfl.core.backward import with_backward
+from jaxfl.core.backward import Needs, with_backward
 from jaxfl.core.options import checked
 from jaxfl.models.convolution import patches, tiles
 
@@ -32,8 +32,6 @@ NHWC = lax.ConvDimensionNumbers((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))  # wit
 # compiled program moves more than twice the bytes with "patches" (docs/accelerators.md). A CPU
 # always takes patches.
 Conv = Literal["auto", "patches", "grouped"]
-# Images and a kernel, or the gradients by them.
-Images = tuple[Array, Array]
 
 
 class Window(NamedTuple):
@@ -141,7 +139,7 @@ def _uses_tiles(window: Window, x: Array, kernel: Array) -> bool:
     return plain and tiles.winograd_pays(kernel) and all(size % 2 == 0 for size in outputs)
 
 
-def _forward(window: Window, precision, x: Array, kernel: Array) -> tuple[Array, Images]:
+def _forward(window: Window, precision, x: Array, kernel: Array) -> tuple[Array, Needs]:
     kh, kw, ci, co = kernel.shape
     if _uses_tiles(window, x, kernel):
         read = tiles.patches(x.transpose(3, 1, 2, 0), kernel, window.padding)
@@ -157,7 +155,7 @@ def _forward(window: Window, precision, x: Array, kernel: Array) -> tuple[Array,
     return product.reshape(co, ho, wo, n).transpose(3, 1, 2, 0), (x, kernel)
 
 
-def _backward(window: Window, precision, needs: Images, gradient: Array) -> Images:
+def _backward(window: Window, precision, needs: Needs, gradient: Array) -> tuple[Array, Array]:
     x, kernel = needs
     kh, kw, ci, co = kernel.shape
     n, ho, wo, _ = gradient.shape
@@ -205,7 +203,7 @@ def max_pool(x: Float[Array, "n h w c"]) -> Float[Array, "n h2 w2 c"]:
     return with_backward(_pool, partial(_pool_backward, x.shape))(x)
 
 
-def _pool(x: Array) -> tuple[Array, tuple[Int8[Array, "..."]]]:
+def _pool(x: Array) -> tuple[Array, Needs]:
     n, h, w, c = x.shape
     even = x[:, : h // 2 * 2, : w // 2 * 2]
     if _is_batch_first():
@@ -222,7 +220,7 @@ def _is_batch_first() -> bool:
     return target.platform() not in ("cpu", "tpu")
 
 
-def _pool_backward(shape: tuple[int, ...], needs: tuple[Array], gradient: Array) -> tuple[Array]:
+def _pool_backward(shape: tuple[int, ...], needs: Needs, gradient: Array) -> tuple[Array]:
     (winner,), (n, h, w, c) = needs, shape
     corner = jnp.arange(4, dtype=jnp.int8).reshape(1, 1, 2, 1, 2, 1)
     inside = gradient if _is_batch_first() else gradient.transpose(3, 1, 2, 0)

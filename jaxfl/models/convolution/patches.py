@@ -21,7 +21,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int8, Shaped
 
-from jaxfl.core.backward import with_backward
+from jaxfl.core.backward import Needs, with_backward
 from jaxfl.models.convolution.tile_plan import Padding, Plan, Side, plan
 
 
@@ -145,12 +145,12 @@ def convolution(
     """A convolution by patches, with a gradient by the same patches."""
     tiles = plan(x.shape, kernel.shape, stride, padding, dilation)
 
-    def forward(x: Array, kernel: Array) -> tuple[Array, tuple[Array, ...]]:
+    def forward(x: Array, kernel: Array) -> tuple[Array, Needs]:
         patches = read(x, tiles)
         products = jnp.matmul(patches, spread(kernel, tiles), precision=precision)
         return to_image(products, x.shape[0], tiles), (x, patches, kernel)
 
-    def backward(needs: tuple[Array, ...], gradient: Array) -> tuple[Array, Array]:
+    def backward(needs: Needs, gradient: Array) -> tuple[Array, Array]:
         x, patches, kernel = needs
         rows = to_tiles(gradient, tiles).reshape(patches.shape[0], -1)
         return _by_image_and_kernel(patches, kernel, rows, x, tiles, precision)
@@ -177,7 +177,7 @@ def block(
     tiles = plan(x.shape, kernel.shape, (1, 1), padding, (1, 1), pooled=True)
     half = _pooled(tiles)
 
-    def forward(x: Array, kernel: Array, bias: Array) -> tuple[Array, tuple[Array, ...]]:
+    def forward(x: Array, kernel: Array, bias: Array) -> tuple[Array, Needs]:
         high, wide = tiles
         n = x.shape[0]
         patches = read(x, tiles)
@@ -191,7 +191,7 @@ def block(
         winner = jnp.where(y > 0, winner, jnp.int8(4))
         return to_image(jax.nn.relu(y), n, half), (x, patches, kernel, to_image(winner, n, half))
 
-    def backward(needs: tuple[Array, ...], gradient: Array) -> tuple[Array, Array, Array]:
+    def backward(needs: Needs, gradient: Array) -> tuple[Array, Array, Array]:
         x, patches, kernel, winner = needs
         # [n, a, b, th / 2, 1, tw / 2, 1, co]
         winner, inside = (
