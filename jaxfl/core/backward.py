@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array
@@ -51,7 +52,7 @@ def with_backward(forward: Forward, backward: Backward) -> Callable[..., Array]:
         def back(needs: Needs, grad: Array) -> tuple[Array, ...]:
             return backward(needs[count:], grad)
 
-        aval = jax.core.ShapedArray(jnp.shape(y), jnp.result_type(y))
+        aval = ShapedArray(jnp.shape(y), jnp.result_type(y))
         (tangent,) = _linear.bind(
             *arrays, *needs, *tangents, along=along, back=back, count=count, aval=aval
         )
