@@ -35,6 +35,7 @@ from jaxfl.testing.quick_key import quick_key
 from jaxfl.testing.runs import cohort_of, made
 from jaxfl.testing.tasks import normed, shallow
 from jaxfl.testing.variants import variants
+from jaxfl.training.optimizers import sgd
 from jaxfl.uplink.attacks import attack
 
 
@@ -61,7 +62,10 @@ class Traced(NamedTuple):
 
 @functools.cache
 def traced(factory: AlgorithmFactory, make_task: Callable = shallow, **hyper: Any) -> Traced:
-    """The method under an attack that draws random numbers; it is traced once for several rules."""
+    """The method under an attack that draws random numbers, with an optimiser for each round.
+
+    It is traced once for several rules.
+    """
     asked = []
 
     def accept(own: Params, offered: Params, cohort: Cohort) -> Any:
@@ -80,7 +84,8 @@ def traced(factory: AlgorithmFactory, make_task: Callable = shallow, **hyper: An
         examples.add(x.shape[1:])
         return x
 
-    plain = make_task(uplink=attack("gauss", np.ones(C, bool)), augment=augment)
+    given = {"uplink": attack("gauss", np.ones(C, bool)), "augment": augment}
+    plain = make_task(**given, optimizer=lambda number: sgd(0.1))
     losses = []
 
     def upload(key: Any, before: Params, after: Params, ids: Any, lost: Any = None) -> Any:
