@@ -21,7 +21,7 @@ KINDS: tuple[Statistic, ...] = ("mean", "weighted", "worst10")
 def score_records(runs: Runs, against: str | None = None) -> list[Record]:
     """A record for each run, seed, fold and part of the clients; None for an unknown value.
 
-    Scores are as tables show them: accuracies in %, errors as their root.
+    Scores are as tables show them: accuracies in %.
 
     Args:
       runs: of `store.finished_runs.load_finished`.
@@ -66,10 +66,10 @@ def _constant_records(runs: Runs, options: list[str]) -> list[Record]:
         values = {repr(run.option(one)) for run in runs.values()}
         about[one] = _plain(first.option(one)) if len(values) == 1 else None
     records = []
-    for part in ("final", "unseen"):
+    for part in ("constant", "constant_unseen"):
         by_name = {}
         for name, scores in constant.scores.items():
-            statistics = scores if part == "final" else scores.get("unseen")
+            statistics = scores if part == "constant" else scores.get("unseen")
             if statistics is not None:
                 by_name[name] = each_seed(statistics)
         if measure not in by_name:
