@@ -142,7 +142,9 @@ class Resume(TrackOption, LaunchOptions, ProcessOptions, Plugins):
     """rounds in all, if not as many as before; so a finished run goes on, if it has checkpoints"""
 
 
-FileValues = Annotated[tuple[str, ...], tyro.conf.arg(metavar="VALUE")]
+# Given once for all files, and again for each that is another: an option takes one value, so that
+# files may stand behind it.
+FileValues = Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="VALUE")]
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,8 @@ class CsvFileOptions:
     columns: tuple[str, ...] = ()
     """CSV: names of the columns, if the file does not begin with them"""
     encoding: FileValues = ("utf-8",)
-    """CSV: encoding of the text, such as latin-1 or utf-16; FILE=VALUE for one of the files"""
+    """CSV: encoding of the text, such as latin-1 or utf-16; FILE=VALUE for one of the files, again
+    for others"""
     decimal: FileValues = (".",)
     """CSV: , where 12,5 is a number; or FILE=VALUE"""
     thousands: FileValues = ()
