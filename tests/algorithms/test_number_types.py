@@ -12,6 +12,7 @@ from toys import SIZES, once, opposite_groups, quick_key
 
 import jaxfl
 from jaxfl.core import shapes
+from jaxfl.core.trainable import trainable
 from jaxfl.core.types import Cohort
 from jaxfl.simulation.rounds import cohort_round
 from jaxfl.testing.program import check_variant
@@ -23,15 +24,17 @@ TYPES = [("float32", True), ("float64", True), ("bfloat16", False)]
 
 
 class Typed(nn.Module):
-    """As `shallow`, with parameters of a given type."""
+    """As `normed`, with parameters of a given type; running statistics are float32."""
 
     dtype: str
     head = "Dense_1"
 
     @nn.compact
-    def __call__(self, x, until_head: bool = False):
-        x = nn.relu(nn.Dense(8, dtype=self.dtype, param_dtype=self.dtype)(x))
-        return x if until_head else nn.Dense(2, dtype=self.dtype, param_dtype=self.dtype)(x)
+    def __call__(self, x, train: bool = False, *, until_head: bool = False):
+        types = {"dtype": self.dtype, "param_dtype": self.dtype}
+        x = nn.BatchNorm(use_running_average=not train, **types)(nn.Dense(8, **types)(x))
+        x = nn.Dropout(0.1, deterministic=not train)(nn.relu(x))
+        return x if until_head else nn.Dense(2, **types)(x)
 
     def features(self, x):
         return self(x, until_head=True)
@@ -67,7 +70,7 @@ def check_types(dtype, models, info):
     """Models that are deployed have the type of the model; the engine keeps that of the state."""
     # What a method adds to the model may have the wider type of its predictions.
     wide = jnp.promote_types(dtype, jnp.float32)
-    floats = {x for x in types(models) if jnp.issubdtype(x, jnp.floating)}
+    floats = {x for x in types(trainable(models)) if jnp.issubdtype(x, jnp.floating)}
     assert jnp.dtype(dtype) in floats <= {jnp.dtype(dtype), wide}
     assert all(jnp.issubdtype(x, jnp.floating) for x in types((info.loss, info.weights)))
 

@@ -195,8 +195,9 @@ def test_every_preset_makes_a_run_and_says_where_it_stands():
 
 # Few examples are improbable data, of which a run warns.
 @pytest.mark.filterwarnings("ignore::jaxfl.core.errors.RunWarning")
-@pytest.mark.slow(seconds=150)
-def test_tables_run_on_stand_ins_of_their_data():
+@pytest.mark.slow(seconds=70)
+@pytest.mark.parametrize("part", range(4))
+def test_tables_run_on_stand_ins_of_their_data(part):
     """A cell for each data set with each of its models, and for each partition."""
     seen, chosen = set(), []
     for name in specification.names():
@@ -206,9 +207,10 @@ def test_tables_run_on_stand_ins_of_their_data():
             if not kinds <= seen:
                 chosen.append(cell)
                 seen |= kinds
+    chosen = chosen[part::4]
     console = Console(record=True)
     standins.smoke(chosen, console)
-    assert console.export_text().count(": runs") == len(chosen)
+    assert console.export_text().count(": runs") == len(chosen) > 1
 
 
 @pytest.mark.slow(seconds=20)

@@ -266,11 +266,12 @@ def _text(file: Path, encoding: str | None) -> str:
         ) from error
     except UnicodeError as error:
         start = error.start if isinstance(error, UnicodeDecodeError) else 0
-        other = "utf-16" if wide else "latin-1"
-        hint = f", or name its encoding, as --encoding {other}, or {file.stem}={other} if the other"
+        one, *others = ["utf-16"] if wide else ["latin-1", " or cp1252"]
+        hint = f", or say which encoding it has, as --encoding {one}{''.join(others)}"
+        alone = f" (--encoding {file.stem}={one} for this file alone)"
         raise InputError(
             f"line {content[:start].count(10) + 1} of {file} is not {encoding}: save the file as "
-            f"UTF-8{f'{hint} files have another one' if option else ''}"
+            f"UTF-8{hint + alone if option else ''}"
         ) from error
     text = composed(text.removeprefix("\ufeff"))
     check("\0" not in text, f"{file} holds bytes that are no text: save it as CSV (UTF-8)")

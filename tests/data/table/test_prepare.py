@@ -128,7 +128,7 @@ def test_one_file_of_several_may_be_written_in_its_own_way(tmp_path):
     np.testing.assert_array_equal(x[owners == 0], x[owners == 1])
     for wrong, words in {
         "sout=latin-1": "--encoding sout=latin-1: there is no file 'sout', did you mean south",
-        "utf-8": r"is not utf-8: .* or south=latin-1 if the other files have another one",
+        "utf-8": r"is not utf-8: .* .--encoding south=latin-1 for this file alone",
     }.items():
         with pytest.raises(InputError, match=words):
             prepare_csv([north, south], tmp_path / "new", choices, encoding=wrong, decimal=".")
