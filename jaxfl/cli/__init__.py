@@ -195,11 +195,15 @@ def leave_at_once(code: int) -> None:
 
 @contextlib.contextmanager
 def one_line_warnings(errors: Console) -> Iterator[None]:
-    """Within, each warning of a run is one line on standard error."""
+    """Within, each warning of a run is one line on standard error, and is said once."""
+    said: set[str] = set()
 
     def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
         if issubclass(category, RunWarning):
             line = f"jaxfl: {visible(str(message))}"
+            if line in said:
+                return
+            said.add(line)
             if hasattr(sys.stderr, "rich_proxied_file"):  # a live display puts it above itself
                 print(line, file=sys.stderr)
             else:

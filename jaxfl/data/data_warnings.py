@@ -236,27 +236,40 @@ def other_images(name: str, source: Source) -> str:
 
 
 def without_validation_score(
-    title: str, clients: Sequence[int] | np.ndarray, names: Sequence[str] = ()
+    title: str,
+    clients: Sequence[int] | np.ndarray,
+    targets: Sequence[np.ndarray],
+    names: Sequence[str] = (),
+    stratified: bool = False,
 ) -> str:
     """What to say where the first metric has no value on validation examples of some clients.
 
     Args:
       title: of the metric.
       clients: ids of the clients that have validation examples, and no score on them.
+      targets: of all examples of each client.
       names: of all clients, where they have names.
+      stratified: whether each label is divided in proportion already.
 
     Example:
-      >>> without_validation_score("AUC", [3])[:57]
-      'AUC is not defined on the validation examples of client 3'
+      >>> without_validation_score("AUC", [0], [np.array([1, 1, 1])])[-41:]
+      'with one label; name another metric first'
     """
     if not len(clients):
         return ""
-    return (
+    out = "leaves them out" if len(clients) > 1 else "leaves it out"
+    start = (
         f"{title} is not defined on the validation examples of {_some('client', clients, names)}: "
-        "what is chosen by validation scores (a round, a model, a trial) leaves them out; give "
-        "more of them (--val), divide each label in proportion (--split stratified), or name "
-        "another metric first"
+        f"what is chosen by validation scores (a round, a model, a trial) {out}"
     )
+    alone = [one for one in clients if (targets[one] == targets[one][:1]).all()]
+    if len(alone) == len(clients):
+        whom = "clients" if len(clients) > 1 else "a client"
+        change = f"no split changes that for {whom} with one label"
+        return f"{start}, and {change}; name another metric first"
+    kept = f" ({_some('client', alone, names)} with one label cannot have a score)" if alone else ""
+    split = "" if stratified else "divide each label in proportion (--split stratified), "
+    return f"{start}{kept}; {split}give more of them (--val), or name another metric first"
 
 
 def _some(noun: str, numbers: Sequence[int] | np.ndarray, names: Sequence[str] = ()) -> str:

@@ -6,9 +6,11 @@ import os
 import sys
 
 import pytest
+from rich.console import Console
 
-from jaxfl.cli import COMMANDS, main
+from jaxfl.cli import COMMANDS, main, one_line_warnings
 from jaxfl.cli.command_options import List, Run
+from jaxfl.core.errors import warn
 
 
 class Broken(io.StringIO):
@@ -85,3 +87,10 @@ def test_letters_that_the_encoding_lacks_are_written_by_their_numbers(command, m
     monkeypatch.setitem(COMMANDS, command, lambda _, console: console.print("0.5 \u00b1 0.1"))
     assert main([command.__name__.lower(), "local"]) == 0
     assert stream.buffer.getvalue() == b"0.5 \\xb1 0.1\n"
+
+
+def test_a_warning_is_one_line_and_is_said_once(capsys):
+    with one_line_warnings(Console(stderr=True, width=200)):
+        for message in ("one", "two", "one"):
+            warn(message)
+    assert capsys.readouterr().err.splitlines() == ["jaxfl: one", "jaxfl: two"]

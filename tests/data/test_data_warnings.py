@@ -5,6 +5,7 @@ import pytest
 
 import jaxfl
 from jaxfl.core.errors import InputError, RunWarning
+from jaxfl.data.data_warnings import without_validation_score
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(200, 3))
@@ -120,3 +121,17 @@ def test_a_tiny_beta_gives_no_client_more_than_its_share_and_a_label(beta):
     parts = jaxfl.data.niid_bench_dirichlet(labels, 3, 0, beta=beta)
     assert sum(map(len, parts)) == 5000
     assert max(map(len, parts)) <= 5000 / 3 + 500
+
+
+def test_what_no_split_can_mend_is_not_offered():
+    targets = [np.array([1, 1, 1]), np.array([0, 1, 1])]
+
+    def said(clients, stratified=False):
+        return without_validation_score("AUC", clients, targets, ["a", "b"], stratified)
+
+    assert "no split changes that for a client with one label" in said([0])
+    assert "--" not in said([0])
+    assert "client a with one label cannot have a score" in said([0, 1])
+    assert "--val" in said([1], stratified=True)
+    assert ["--split" in said([1], stratified) for stratified in (False, True)] == [True, False]
+    assert said([]) == ""

@@ -311,8 +311,13 @@ def _tell(
             f"no client of the run in {out} has a validation score{_undefined(built)}: "
             f"--stop-after {stop_after} could not end it"
         )
-    clients = history.without_validation_score(evaluated)
-    message = without_validation_score(metric_of(history.measure).title, clients, history.names)
+    message = without_validation_score(
+        metric_of(history.measure).title,
+        history.without_validation_score(evaluated),
+        [built.data.source.y_train[rows] for rows in built.data.parts[0]],
+        history.names,
+        stratified=built.options.data.split == "stratified",
+    )
     if message:
         warn(message)
     if vanished:
