@@ -22,8 +22,8 @@ from jaxfl.data.image_folder import prepare_images
 from jaxfl.data.published.prepare_published import prepare as prepare_data
 from jaxfl.data.published.recipes import file_stem
 from jaxfl.data.sources import SOURCES, data_dir
-from jaxfl.data.table.fit import Choices
 from jaxfl.data.table.prepare import prepare_csv
+from jaxfl.data.table.summary import Choices
 from jaxfl.experiment.config.composite import option
 
 # In place of the name of a data set: the user's own files, and the options that each takes.

@@ -30,6 +30,7 @@ from jaxfl.data.skews import (
 from jaxfl.data.source import Source
 from jaxfl.data.sources import SOURCES, list_data_sets, load
 from jaxfl.data.superclasses import superclasses
+from jaxfl.data.table.by_site import from_table, table_schema, table_summary
 from jaxfl.data.table.prepare import from_frames
 from jaxfl.data.weights import balance_classes
 
@@ -48,6 +49,7 @@ __all__ = [
     "federate",
     "from_arrays",
     "from_frames",
+    "from_table",
     "iid",
     "label_permutations",
     "labels",
@@ -65,5 +67,7 @@ __all__ = [
     "ridge",
     "shards",
     "superclasses",
+    "table_schema",
+    "table_summary",
     "unbalanced_pathological",
 ]

@@ -2,58 +2,18 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-import numpy as np
-
-from jaxfl.core.errors import check, warn
-from jaxfl.data.table.read import (
-    COMMA,
-    NUMBER,
-    THOUSANDS,
-    Cell,
-    Sheet,
-    check_column,
-    without,
-    word_of,
-)
-from jaxfl.data.table.schema import MISSING, Column, Schema, Target, check_complete, numbers
+from jaxfl.core.errors import InputError, check, warn
+from jaxfl.data.table.read import NUMBER, Cell, Sheet, check_column
+from jaxfl.data.table.schema import Column, Schema, Target
+from jaxfl.data.table.summary import ROWS, Choices, Summary, Sums, is_few, summary_of
 
 WORDS = 100  # of a category at most
 CLASSES = 1000  # of a target at most
-FEW = 20  # values up to which whole numbers of a target are classes
-ROWS = 10  # from which on it is no chance that all words differ
 # Words of a category that may say that a value is missing, or infinite.
 MARKS = {"-", "--", "na", "Na", "n.a.", "None", "Inf", "-Inf", "inf", "-inf"}
-DATE = re.compile(
-    r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([T ].*)?|\d{1,2}:\d{2}(:.*)?",
-    re.ASCII,
-)
-Task = Literal["classification", "regression"]
-
-
-@dataclass(frozen=True)
-class Choices:
-    """What the user says of the columns."""
-
-    target: str  # to predict
-    id: str | None = None  # names the rows
-    owner: str | None = None  # names the site of a row
-    leave_out: tuple[str, ...] = ()  # not for models
-    categories: tuple[str, ...] = ()  # words, though they may look like numbers
-    missing: tuple[str, ...] = ()  # further cells that hold no value
-    task: Task | None = None  # whether the target is classes or numbers; by its values if None
-    steps: int | None = None  # of a window of rows; None where each row is an example
-    stride: int | None = None  # from one window to the next; as many as `steps` if None
-    series: str | None = None  # names the recording of a row, beside the site
-    weight: str | None = None  # holds what a row weighs in losses and scores
-
-    @property
-    def absent(self) -> tuple[str, ...]:
-        """All cells that hold no value; -9 is one if -9.0 is."""
-        return (*MISSING, *self.missing, *map(word_of, self.missing))
 
 
 class Fit(NamedTuple):
@@ -66,9 +26,6 @@ class Fit(NamedTuple):
 def fit(sheets: Sequence[Sheet], choices: Choices) -> Fit:
     """What each column of the files becomes.
 
-    Means and standard deviations are those of scikit-learn's `StandardScaler` over the rows of all
-    sites, site after site: they follow from sums over the sites.
-
     Args:
       sheets: the files, with the same columns.
       choices: what the user says of the columns.
@@ -77,6 +34,14 @@ def fit(sheets: Sequence[Sheet], choices: Choices) -> Fit:
       InputError: there is no such column, a column is of no use to a model as it is, or the target
         is missing somewhere or the same everywhere.
     """
+    names = dict.fromkeys(name for sheet in sheets for name in sheet.columns)
+    check_choices(choices, names)
+    schema, words = combine([summary_of(sheet, choices) for sheet in sheets], choices)
+    return Fit(schema, {name: words[name] for name in names})
+
+
+def check_choices(choices: Choices, columns: Iterable[str]) -> None:
+    """Raises an `InputError` unless all columns that the user names are there."""
     named = {
         "--target": [choices.target],
         "--id": [choices.id] if choices.id is not None else [],
@@ -86,33 +51,35 @@ def fit(sheets: Sequence[Sheet], choices: Choices) -> Fit:
         "--leave-out": choices.leave_out,
         "--categories": choices.categories,
     }
-    sheets = [without(sheet, choices.absent) for sheet in sheets]
-    names_of_all = dict.fromkeys(_column_names(sheets))
     for option, names in named.items():
         for name in names:
-            check_column(option, name, names_of_all)
+            check_column(option, name, columns)
             check(
                 name != choices.target or option in ("--target", "--categories"),
                 f"{option} {name} is the target: name another column",
             )
-    words: dict[str, str] = {}
-    unused: list[str] = []
+
+
+def combine(tables: Sequence[Mapping[str, Summary]], choices: Choices) -> Fit:
+    """The schema of tables of which the summaries are known.
+
+    Means and standard deviations are those of scikit-learn's `StandardScaler` over the rows of all
+    tables.
+
+    Args:
+      tables: by the names of their columns the summaries of each, see `summary_of`.
+      choices: what the user says of the columns.
+
+    Raises:
+      InputError: as `fit`.
+    """
     columns: list[Column] = []
-    roles = {
-        **dict.fromkeys(choices.leave_out, "left out"),
-        choices.weight: "weighs the rows in losses and scores",
-        choices.series: "names the recording",
-        choices.id: "names the rows",
-        choices.owner: "names the site",
-    }
-    for name in _column_names(sheets):
+    words = {name: f"{role}; models do not see it" for name, role in choices.roles.items()}
+    unused = [name for name in words if name != choices.id]
+    for name in dict.fromkeys(name for table in tables for name in table):
         if name == choices.target:
             continue
-        if name in roles:
-            words[name] = f"{roles[name]}; models do not see it"
-            unused += [name] if name != choices.id else []
-            continue
-        column, words[name] = _column(name, sheets, name in choices.categories)
+        column, words[name] = column_of(name, [table[name] for table in tables], choices)
         if column is None:
             unused.append(name)
         else:
@@ -120,7 +87,7 @@ def fit(sheets: Sequence[Sheet], choices: Choices) -> Fit:
     check(
         len(columns) > 0, f"no column is left to predict {choices.target} from: give more columns"
     )
-    target, words[choices.target] = _target(sheets, choices)
+    target, words[choices.target] = _target([table[choices.target] for table in tables], choices)
     recording = (choices.owner, choices.series) if choices.steps else ()
     schema = Schema(
         target,
@@ -141,118 +108,126 @@ def fit(sheets: Sequence[Sheet], choices: Choices) -> Fit:
     return Fit(schema, words)
 
 
-def _column_names(sheets: Sequence[Sheet]) -> list[str]:
-    """The columns of all files; only those that are left out may be in some files alone."""
-    return list(dict.fromkeys(name for sheet in sheets for name in sheet.columns))
-
-
-def _column(name: str, sheets: Sequence[Sheet], is_category: bool) -> tuple[Column | None, str]:
+def column_of(name: str, tables: Sequence[Summary], choices: Choices) -> tuple[Column | None, str]:
     """What a column becomes, and that in words; None if models have nothing to see in it."""
-    cells = cells_of(sheets, name)
-    values = [cell for cell in cells if cell is not None]
-    distinct = set(map(word_of, values))
-    absent = len(cells) - len(values)
-    if not values:
+    rows = sum(table.rows for table in tables)
+    absent = rows - sum(table.values for table in tables)
+    if absent == rows:
         return None, "left out: missing in all rows"
-    if len(distinct) == 1 and not absent:
-        return None, f"left out: {values[0]!r:.40} in all rows"
-    share = f"{absent / len(cells):.0%}" if absent >= len(cells) / 200 else f"{absent} rows"
-    columns = None if is_category else _numbers(name, sheets, values)
-    if columns is not None:
-        mean, deviation = _scaling(columns)
-        _warn_of_number(name, sheets)
+    share = f"{absent / rows:.0%}" if absent >= rows / 200 else f"{absent} rows"
+    sums = None if name in choices.categories else _numbers(name, tables)
+    known = _words(name, tables) if sums is None or not sums.squares else Counter()
+    if len(known) == 1 and not absent:
+        return None, f"left out: {next(iter(known))!r:.40} in all rows"
+    if sums is not None:
+        mean, deviation = sums.scaling
+        if all(table.places for table in tables if table.rows >= ROWS) and rows >= ROWS:
+            warn(
+                f"column {name} holds another whole number in each row: if it names the rows, give "
+                f"--id {name}, since models learn nothing from it"
+            )
         text = f"number: (x - {mean:.4g}) / {deviation:.4g}"
         if absent:
             text += f"; {share} missing: the mean, and a feature that says so"
         return Column(name, "number", mean, deviation, indicator=absent > 0), text
-    known = in_order(distinct)
+    ordered = in_order(known)
     check(
-        len(known) <= WORDS and (is_category or len(known) < len(cells) or len(cells) < ROWS),
-        f"column {name} holds {len(known):,} different texts in {len(cells):,} rows "
-        f"({known[0]!r:.30}, ...), too many for a category: if it names the rows, give "
+        len(ordered) <= WORDS
+        and (name in choices.categories or len(ordered) < rows or rows < ROWS),
+        f"column {name} holds {len(ordered):,} different texts in {rows:,} rows "
+        f"({ordered[0]!r:.30}, ...), too many for a category: if it names the rows, give "
         f"--id {name}, else leave it out (--leave-out {name}) or put the texts into at most "
         f"{WORDS} groups",
     )
-    warn_of_case(f"column {name} has the words", known)
-    marks = [word for word in known if word in MARKS]
+    warn_of_case(f"column {name} has the words", ordered)
+    marks = [word for word in ordered if word in MARKS]
     if marks:
         warn(
             f"column {name} has the word {marks[0]!r}, which models see as one of its categories: "
             f"if it says that a value is missing, give --missing={marks[0]}"
         )
-    text = f"category: {', '.join(known[:6])}"
-    if len(known) > 6:
-        text += f" and {len(known) - 6} more"
+    text = f"category: {', '.join(ordered[:6])}"
+    if len(ordered) > 6:
+        text += f" and {len(ordered) - 6} more"
     if absent:
         text += f"; {share} missing: a category of their own"
-    return Column(name, "category", words=tuple(known), indicator=absent > 0), text
+    return Column(name, "category", words=tuple(ordered), indicator=absent > 0), text
 
 
-def _numbers(name: str, sheets: Sequence[Sheet], values: list[str]) -> list[np.ndarray] | None:
-    """The numbers of a column in each file; None if it holds no numbers.
+def _numbers(name: str, tables: Sequence[Summary]) -> Sums | None:
+    """The sums of a column of numbers; None if it holds words.
 
     Raises:
       InputError: it holds dates, or both numbers and text.
     """
-    others = [value for value in values if not NUMBER.fullmatch(value)]
-    dates = list(filter(DATE.fullmatch, values))
+    values = sum(table.values for table in tables)
+    dates = [table.date for table in tables if table.date]
     check(
-        2 * len(dates) <= len(values) or not others,
+        2 * sum(table.dates for table in tables) <= values or all(table.plain for table in tables),
         f"column {name} holds dates or times ({', '.join(dates[:1])}): make numbers of them, "
         f"such as the days since the first one, or leave the column out (--leave-out {name})",
     )
-    words = [one for one in others if not (COMMA.fullmatch(one) or THOUSANDS[","].fullmatch(one))]
-    if 2 * len(words) > len(values):
+    if 2 * sum(table.texts for table in tables) > values:
         return None
-    otherwise = (
-        f", name a word for that (--missing WORD), or take all for words (--categories {name})"
+    total = Sums(0)
+    for table in tables:
+        if table.sums is None:
+            raise InputError(table.problem or _mixture(name))
+        total = total.plus(table.sums)
+    return total
+
+
+def _words(name: str, tables: Sequence[Summary]) -> Counter:
+    """How often each word of a column is there."""
+    total: Counter[str] = Counter()
+    for table in tables:
+        if table.words is None:
+            raise InputError(_mixture(name))
+        total.update(table.words)
+    return total
+
+
+def _mixture(name: str) -> str:
+    return (
+        f"column {name} holds numbers at some sites and words at others: write it alike, or take "
+        f"all for words (--categories {name})"
     )
-    return [numbers(name, sheet, otherwise) for sheet in sheets]
 
 
-def _scaling(columns: Sequence[np.ndarray]) -> tuple[float, float]:
-    """Mean and standard deviation of the numbers of all sites."""
-    from sklearn.preprocessing import StandardScaler
-
-    scaler = StandardScaler()
-    for values in columns:
-        if not np.isnan(values).all():
-            scaler.partial_fit(values[~np.isnan(values), None])
-    mean, deviation = np.asarray(scaler.mean_), np.asarray(scaler.scale_)
-    return float(mean[0]), float(deviation[0])
-
-
-def _target(sheets: Sequence[Sheet], choices: Choices) -> tuple[Target, str]:
+def _target(tables: Sequence[Summary], choices: Choices) -> tuple[Target, str]:
     """What the target becomes, and that in words.
 
     Raises:
-      InputError: it is missing somewhere, the same everywhere, or neither classes nor numbers.
+      InputError: it is the same everywhere, or neither classes nor numbers.
     """
     name = choices.target
-    mend = "remove these rows, since they teach nothing"
-    values = [cell for sheet in sheets for cell in check_complete("target", name, sheet, mend)]
-    counts = Counter(map(word_of, values))
+    rows = sum(table.rows for table in tables)
+    known = all(table.words is not None for table in tables)
+    counts = _words(name, tables) if known else Counter()
     check(
-        len(counts) > 1,
-        f"the target {name} is {values[0]!r:.40} in all {len(values)} rows: expected two classes "
-        "or more, or numbers",
+        len(counts) > 1 or not known,
+        f"the target {name} is {next(iter(counts), '')!r:.40} in all {rows} rows: expected two "
+        "classes or more, or numbers",
     )
-    columns = None
-    if choices.task is None:
-        few = len(counts) <= FEW and all(re.fullmatch(r"[+-]?\d+", word) for word in counts)
-        is_number = name not in choices.categories and not few
-        columns = _numbers(name, sheets, values) if is_number else None
-    elif choices.task == "regression":
-        columns = [numbers(name, sheet) for sheet in sheets]
-    if columns is not None:
-        mean, deviation = _scaling(columns)
+    sums = None
+    if choices.task == "regression":
+        for table in tables:
+            if table.sums is None:
+                raise InputError(table.problem or _mixture(name))
+        sums = _numbers(name, tables)
+    elif choices.task is None:
+        by_words = name in choices.categories or (known and is_few(counts))
+        sums = None if by_words else _numbers(name, tables)
+    if sums is not None:
+        mean, deviation = sums.scaling
         return Target(name, (), mean, deviation), (
             f"target, numbers: (y - {mean:.4g}) / {deviation:.4g}, so that an RMSE of 1 is "
             f"{deviation:.4g}"
         )
+    counts = _words(name, tables)
     check(
-        len(counts) <= CLASSES and (2 * len(counts) <= len(values) or len(values) < ROWS),
-        f"the target {name} has {len(counts):,} classes in {len(values):,} rows: expected fewer, "
+        len(counts) <= CLASSES and (2 * len(counts) <= rows or rows < ROWS),
+        f"the target {name} has {len(counts):,} classes in {rows:,} rows: expected fewer, "
         "or numbers (--task regression)",
     )
     classes = in_order(counts)
@@ -287,48 +262,23 @@ def cells_of(sheets: Sequence[Sheet], name: str) -> list[Cell]:
     return [cell for sheet in sheets for cell in sheet.columns[name]]
 
 
-def _warn_of_number(name: str, sheets: Sequence[Sheet]) -> None:
-    """Warns of numbers that may name the rows of each file."""
-    files = [sheet.columns[name] for sheet in sheets if len(sheet.lines) >= ROWS]
-    if files and all(_are_places(name, cells) for cells in files):
-        warn(
-            f"column {name} holds another whole number in each row: if it names the rows, give "
-            f"--id {name}, since models learn nothing from it"
-        )
-
-
-def _are_places(name: str, cells: list[Cell]) -> bool:
-    """Whether cells are different whole numbers, one after another or called an id."""
-    places = [int(cell) for cell in cells if cell and cell.isascii() and cell.isdigit()]
-    if len(places) < len(cells) or len(set(cells)) < len(cells):
-        return False
-    return max(places) - min(places) == len(places) - 1 or name.lower().endswith("id")
-
-
-def warn_of_words(schema: Schema, sheets: Sequence[Sheet], owners: Sequence[str]) -> None:
+def warn_of_words(name: str, words: Mapping[str, set[str]]) -> None:
     """Warns of sites whose words of a category are those of no other site.
 
     Args:
-      schema: says which columns are categories.
-      sheets: the files.
-      owners: the site of each row [N].
+      name: of the column.
+      words: that each site has.
     """
-    classes = Column(schema.target.name, "category", words=schema.target.classes)
-    for column in (*schema.columns, classes):
-        if not column.words:
-            continue
-        words: dict[str, set[str]] = {}
-        for owner, cell in zip(owners, cells_of(sheets, column.name), strict=True):
-            if cell is not None:
-                words.setdefault(owner, set()).add(word_of(cell))
-        counts = Counter(word for some in words.values() for word in some)
-        apart = [site for site, some in words.items() if all(counts[word] == 1 for word in some)]
-        if len(words) > 1 and apart:
-            warn(
-                f"{len(apart)} of {len(words)} sites have words in column {column.name} that no "
-                f"other site has, such as {apart[0]} ({', '.join(sorted(words[apart[0]])[:3])}): "
-                "write them alike where they mean the same"
-            )
+    counts = Counter(word for some in words.values() for word in some)
+    apart = [
+        site for site, some in words.items() if some and all(counts[word] == 1 for word in some)
+    ]
+    if len(words) > 1 and apart:
+        warn(
+            f"{len(apart)} of {len(words)} sites have words in column {name} that no other site "
+            f"has, such as {apart[0]} ({', '.join(sorted(words[apart[0]])[:3])}): write them alike "
+            "where they mean the same"
+        )
 
 
 def warn_of_ids(ids: Sequence[Cell], owners: Sequence[str], name: str) -> None:

@@ -16,7 +16,6 @@ from jaxfl.data.arrays import from_arrays
 from jaxfl.data.published.recipes import RECIPES, file_stem
 from jaxfl.data.source import Source
 from jaxfl.data.table.fit import (
-    Choices,
     cells_of,
     fit,
     in_order,
@@ -34,7 +33,8 @@ from jaxfl.data.table.read import (
     without,
     word_of,
 )
-from jaxfl.data.table.schema import Schema, check_complete, numbers, to_json
+from jaxfl.data.table.schema import Schema, check_complete, names_of, numbers, to_json
+from jaxfl.data.table.summary import Choices
 from jaxfl.data.table.windows import examples
 from jaxfl.data.write import new_folder, write_npz, write_utf8
 
@@ -182,7 +182,13 @@ def arrays_of(
         "windows" if choices.steps else "rows",
         "give a file for each site, or say with --owner COLUMN whose each row is",
     )
-    warn_of_words(schema, sheets, owners)
+    categories = [column.name for column in schema.columns if column.words]
+    for name in [*categories, *[schema.target.name] * bool(schema.target.classes)]:
+        words_of: dict[str, set[str]] = {}
+        for site, cell in zip(owners, cells_of(sheets, name), strict=True):
+            if cell is not None:
+                words_of.setdefault(site, set()).add(word_of(cell))
+        warn_of_words(name, words_of)
     if choices.steps:
         _check_windows(sites, y, schema, choices)
     if choices.id is not None:
@@ -193,10 +199,8 @@ def arrays_of(
         "y_train": y,
         "owners": np.array([number[site] for site in owners_of_examples], np.int32),
         "owner_names": np.array(list(sites), str),
-        "feature_names": np.array(schema.features, str),
+        **names_of(schema),
     }
-    if schema.target.classes:
-        arrays["class_names"] = np.array(schema.target.classes, str)
     if choices.weight is not None:
         arrays["weights"] = np.concatenate(
             [weights_of_rows(choices.weight, sheet) for sheet in sheets]

@@ -71,6 +71,14 @@ class Schema:
         return [name for column in self.columns for name in column.features]
 
 
+def names_of(schema: Schema) -> dict[str, np.ndarray]:
+    """The names of features and classes, as `from_arrays` takes them."""
+    names = {"feature_names": np.array(schema.features, str)}
+    if schema.target.classes:
+        names["class_names"] = np.array(schema.target.classes, str)
+    return names
+
+
 def to_json(schema: Schema) -> str:
     """The schema as JSON.
 

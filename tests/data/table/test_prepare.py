@@ -11,10 +11,10 @@ from jaxfl.core.errors import InputError, RunWarning
 from jaxfl.data import from_frames, list_data_sets, load, natural
 from jaxfl.data.source import client_names
 from jaxfl.data.table import prepare
-from jaxfl.data.table.fit import Choices
 from jaxfl.data.table.prepare import prepare_csv
 from jaxfl.data.table.read import read_sheet
 from jaxfl.data.table.schema import from_json, inputs
+from jaxfl.data.table.summary import Choices
 
 
 def write_sites(folder, sizes=None):

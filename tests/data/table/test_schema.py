@@ -10,9 +10,10 @@ from sklearn.pipeline import make_pipeline, make_union
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from jaxfl.core.errors import InputError, RunWarning
-from jaxfl.data.table.fit import Choices, fit, in_order
+from jaxfl.data.table.fit import fit, in_order
 from jaxfl.data.table.read import Sheet
 from jaxfl.data.table.schema import Schema, from_json, inputs, targets, to_json
+from jaxfl.data.table.summary import Choices
 
 
 def sheet(name="north.csv", **columns):

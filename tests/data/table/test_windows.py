@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from jaxfl.core.errors import InputError
-from jaxfl.data.table.fit import Choices
 from jaxfl.data.table.prepare import prepare_csv
 from jaxfl.data.table.read import read_sheet
 from jaxfl.data.table.schema import Schema, from_json, to_json
+from jaxfl.data.table.summary import Choices
 from jaxfl.data.table.windows import cut, examples
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* of 2 sites have fewer than 10 windows")

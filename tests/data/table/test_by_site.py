@@ -1,0 +1,123 @@
+"""Features of sites whose tables no place has together: those of all tables at once."""
+
+import json
+
+import numpy as np
+import pandas
+import pytest
+
+import jaxfl
+from jaxfl.core.errors import InputError, RunWarning
+from jaxfl.data import from_frames, from_table, table_schema, table_summary
+
+RNG = np.random.default_rng(0)
+
+
+def frame(rows, wards, **columns):
+    found = {
+        "id": [f"P{row}" for row in range(rows)],
+        "age": RNG.normal(60, 10, rows).round(2),
+        "bmi": np.where(RNG.random(rows) < 0.2, np.nan, RNG.normal(27, 4, rows)),
+        "ward": RNG.choice(wards, rows),
+        "code": RNG.integers(0, 3, rows),
+        "unit": ["kg"] * rows,
+        "stage": RNG.integers(0, 2, rows),
+        "cost": RNG.normal(1e6, 3, rows),
+    }
+    return pandas.DataFrame(found | columns)
+
+
+SITES = {
+    "north": frame(40, ["ICU", "surgery"]),
+    "south": frame(25, ["ICU", "ward 3"]),
+    # one number in all rows, which differs from that of the others
+    "west": frame(12, ["ICU"], age=[61.0] * 12),
+}
+OPTIONS = {"id": "id", "categories": ("code",), "missing": ("-9",)}
+
+
+def schema_of(sites, target, **options):
+    return table_schema(
+        {name: table_summary(table, target, **options) for name, table in sites.items()}
+    )
+
+
+@pytest.mark.parametrize("target", ["stage", "ward", "cost"])
+def test_features_are_those_of_all_tables_at_once(target):
+    together = from_frames(SITES, target, **OPTIONS)
+    schema = schema_of(SITES, target, **OPTIONS)
+    assert schema == together.schema
+    apart = [from_table(table, schema) for table in SITES.values()]
+    np.testing.assert_array_equal(np.concatenate([s.x_train for s in apart]), together.x_train)
+    np.testing.assert_array_equal(np.concatenate([s.y_train for s in apart]), together.y_train)
+    assert {s.class_names for s in apart} == {together.class_names}
+    federation = jaxfl.data.federate(apart[0], [np.arange(40)], test="own")
+    assert federation.train.mask.shape[0] == 1
+
+
+def test_a_summary_has_no_number_of_a_row():
+    table = SITES["north"]
+    told = table_summary(table, "stage", **OPTIONS)
+    for column in ("age", "bmi", "cost"):
+        assert json.loads(told)["columns"][column]["words"] is None
+        assert not any(str(value) in told for value in table[column].dropna())
+    assert "P7" not in told
+
+
+def test_a_file_is_read_as_a_frame(tmp_path):
+    SITES["north"].to_csv(tmp_path / "north.csv", index=False)
+    schema = schema_of(SITES, "stage", **OPTIONS)
+    np.testing.assert_allclose(
+        from_table(tmp_path / "north.csv", schema).x_train,
+        from_table(SITES["north"], schema).x_train,
+        atol=1e-5,
+    )
+
+
+def test_columns_that_sites_write_differently_are_named():
+    words = SITES | {"east": frame(20, ["ICU"], age=["old", "young"] * 10)}
+    with pytest.raises(InputError, match=r"column age holds numbers at some sites and words at"):
+        schema_of(words, "stage", **OPTIONS)
+    with pytest.raises(InputError, match=r"the summary of east has other columns or options"):
+        schema_of(SITES | {"east": frame(20, ["ICU"], dose=[1.0] * 20)}, "stage", **OPTIONS)
+    with pytest.warns(RunWarning, match=r"2 of 2 sites have words in column ward that no other"):
+        schema_of({"a": frame(20, ["x"]), "b": frame(20, ["y", "z"])}, "stage", **OPTIONS)
+    with pytest.raises(InputError, match=r"column name holds 20 different texts"):
+        table_summary(frame(20, ["x"], name=[f"Mr {i}" for i in range(20)]), "stage", **OPTIONS)
+    with pytest.raises(InputError, match=r"the target stage is missing in 1 of 12 rows"):
+        table_summary(frame(12, ["x"], stage=[None] + [0.0, 1.0, 0.0] * 3 + [1.0, 0.0]), "stage")
+
+
+def changed(path, value):
+    told = json.loads(table_summary(SITES["north"], "stage", **OPTIONS))
+    place = told
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return json.dumps(told)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "",
+        "[]",
+        "[" * 100_000,
+        changed(["columns", "age", "rows"], -1),
+        changed(["columns", "age", "rows"], 10),
+        changed(["columns", "age", "rows"], 1e300),
+        changed(["columns", "age", "sums"], [40, float("nan"), 1.0]),
+        changed(["columns", "age", "sums"], [40, 1.0, -1.0]),
+        changed(["columns", "age", "sums"], [40, "x", 1.0]),
+        changed(["columns", "ward", "words"], {"ICU": -3}),
+        changed(["columns", "ward", "words"], {str(word): 1 for word in range(2000)}),
+        changed(["columns", "ward"], {}),
+        changed(["choices", "rows"], 1),
+    ],
+    ids=range(13),
+)
+def test_a_summary_that_cannot_be_is_refused_in_one_line(told):
+    with pytest.raises(InputError, match=r"the summary of south is not one") as refused:
+        table_schema({"south": told})
+    assert len(str(refused.value)) < 250
+    assert "\n" not in str(refused.value)
