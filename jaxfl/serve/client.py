@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.traverse_util import unflatten_dict
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
@@ -15,7 +16,7 @@ from jaxfl.core import tree
 from jaxfl.core.errors import check
 from jaxfl.core.messages import Down
 from jaxfl.core.ragged import is_ragged
-from jaxfl.core.types import Algorithm, Cohort, Federation, PRNGKey, Task
+from jaxfl.core.types import Algorithm, Cohort, Federation, Params, PRNGKey, Task
 from jaxfl.serve.client_half import ClientHalf, client_half, served_wire
 from jaxfl.serve.forms import used
 from jaxfl.serve.halves import channel_of
@@ -27,7 +28,10 @@ from jaxfl.serve.memory import (
     shelf_in_context,
     shelf_in_file,
 )
+from jaxfl.serve.named_arrays import named
 from jaxfl.serve.pack import METRICS, ORDER, REPLY, order_of, pack_ups, unpack_down, unpack_key
+from jaxfl.serve.state import read_arrays, write_arrays
+from jaxfl.simulation.metrics import named_metrics
 
 
 def partition_of(context: Context) -> int:
@@ -55,6 +59,7 @@ def client_app(
     secret: PRNGKey | Callable[[Context], PRNGKey] | None = None,
     send_loss: bool | None = None,
     send_scores: bool | None = None,
+    metric: str | None = None,
 ) -> ClientApp:
     """A ClientApp whose nodes are clients of a method, for a `FlowerStrategy` of the same method.
 
@@ -73,8 +78,9 @@ def client_app(
       name: the module and the name of the app in it, "digits.client.app". None: each message of
         Flower's simulation compiles the app again.
       directory: where clients keep their memories, `ID.npz`, so that a client goes on after a
-        restart of itself or of the server. None: in the state of the node, which ends with its
-        process and with a run of Flower.
+        restart of itself or of the server, and at each evaluation the model that they deploy,
+        `ID-model.npz`, see `read_model`. None: memories are in the state of the node, which ends
+        with its process and with a run of Flower, and models nowhere.
       secret: a key of the uplink's noise, or a function that reads the node's own; each upload has
         fresh random bits of the machine beside it, so no noise comes twice. None: the noise of
         simulation, drawn with the key of the round. The server knows that key, and could take the
@@ -82,9 +88,12 @@ def client_app(
       send_loss: whether clients tell the server their training loss, to which the uplink adds no
         noise. None: unless the uplink draws random numbers, as one with noise does.
       send_scores: likewise, of the scores of the model that a client deploys.
+      metric: of the scores, a name of `jaxfl.metrics.METRICS`; higher is better, so that of a
+        metric whose lower values are better it is minus the value. None: the task's own score.
 
     Raises:
-      InputError: the method is not written as messages, or the task's upload has no halves.
+      InputError: the method is not written as messages, the task's upload has no halves, or the
+        metric is unknown.
 
     Example:
       >>> app = client_app(jaxfl.algorithms.fedavg(task), task, data=lambda client: None)
@@ -92,6 +101,7 @@ def client_app(
       'ImportedApp'
     """
     served_wire(algorithm)
+    named_metrics([] if metric is None else [metric])
     quiet = draws_noise(task)
     tells_loss = not quiet if send_loss is None else send_loss
     tells_scores = not quiet if send_scores is None else send_scores
@@ -106,7 +116,7 @@ def client_app(
         own = known.get(client) or known.setdefault(client, data(client))
         sizes = int(str(order["clients"])), int(str(order["rows"]))
         if sizes not in halves:
-            halves[sizes] = client_half(algorithm, task, example_of(own), *sizes)
+            halves[sizes] = client_half(algorithm, task, example_of(own), *sizes, metric)
         return Visit(client, message.content, order, shelf, own, halves[sizes])
 
     app = ImportedApp(name)
@@ -123,7 +133,9 @@ def client_app(
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
-        return Message(scores(visit(message, context), tells_scores), reply_to=message)
+        seen = visit(message, context)
+        file = None if directory is None else directory / f"{seen.client}-model.npz"
+        return Message(scores(seen, tells_scores, file), reply_to=message)
 
     return app
 
@@ -282,8 +294,35 @@ def work(visit: Visit, secret: PRNGKey | None, tells_loss: bool) -> RecordDict:
     return RecordDict({**pack_ups(ups), METRICS: MetricRecord(metrics)})
 
 
-def scores(visit: Visit, tells_scores: bool) -> RecordDict:
+def read_model(file: Path) -> Params:
+    """The model that a client of `client_app` deployed at the last evaluation.
+
+    `algorithm.apply(model, x)` are its predictions of examples [n, ...].
+
+    Args:
+      file: `ID-model.npz` in the directory of the client.
+
+    Raises:
+      InputError: the file is damaged.
+      FileNotFoundError: there is none: the client was not asked to evaluate, or its model is no
+        nested dict.
+
+    Example:
+      >>> model = task.problem.init(jax.random.key(0))
+      >>> write_arrays(Path("3-model.npz"), named(model))
+      >>> jax.tree.structure(read_model(Path("3-model.npz"))) == jax.tree.structure(model)
+      True
+    """
+    return unflatten_dict(read_arrays(file), sep="/")
+
+
+def scores(visit: Visit, tells_scores: bool, file: Path | None = None) -> RecordDict:
     """A client's answer to a message of evaluation: the scores of the model that it deploys.
+
+    Args:
+      visit: the message.
+      tells_scores: whether the client tells any.
+      file: where it writes this model.
 
     A set without examples has no score, and a client that tells none answers all the same: with the
     message it has heard what became of its last upload.
@@ -291,9 +330,14 @@ def scores(visit: Visit, tells_scores: bool) -> RecordDict:
     memories = memories_of(visit)
     visit.shelf.write(memories)
     size = int(visit.cohort(None).sizes[0])
+    down = unpack_down(visit.content, visit.half.form.release or Down())
+    if file is not None:
+        model = tree.at(visit.half.deploy(memories.before, down, visit.cohort(None)), 0)
+        arrays = named(model)
+        if jax.tree.structure(unflatten_dict(arrays, sep="/")) == jax.tree.structure(model):
+            write_arrays(file, arrays)
     if not tells_scores:
         return RecordDict({METRICS: MetricRecord({"num-examples": size})})
-    down = unpack_down(visit.content, visit.half.form.release or Down())
     val, test = visit.half.score(memories.before, down, visit.cohort(None), visit.data.test)
     found = {"val": float(val[0]), "test": float(test[0])}
     found = {name: score for name, score in found.items() if np.isfinite(score)}

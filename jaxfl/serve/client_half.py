@@ -9,10 +9,12 @@ import jax.numpy as jnp
 from jaxfl.core import messages, tree
 from jaxfl.core.errors import InputError
 from jaxfl.core.messages import Wire
+from jaxfl.core.over_clients import over_clients
 from jaxfl.core.types import Algorithm, Cohort, Federation, Pool, PRNGKey, Task
 from jaxfl.serve.forms import Form, examples_of, form_of
 from jaxfl.serve.halves import channel_of, client_step
 from jaxfl.simulation.evaluate import make_evaluate_cohort
+from jaxfl.training import completion
 
 
 class ClientHalf(NamedTuple):
@@ -25,6 +27,8 @@ class ClientHalf(NamedTuple):
     steps: tuple[Callable, ...]
     # (key, memory [1], Down, cohort) -> memory [1]; None: no reply is taken
     take: Callable | None
+    # (memory [1], Down, cohort) -> the model [1, ...] that the client deploys, complete
+    deploy: Callable
     # (memory [1], Down, cohort, test) -> (validation score [1], test score [1])
     score: Callable
 
@@ -65,7 +69,12 @@ def served_wire(algorithm: Algorithm, name: str = "the method") -> Wire:
 
 
 def client_half(
-    algorithm: Algorithm, task: Task, example: tuple, clients: int, rows: int
+    algorithm: Algorithm,
+    task: Task,
+    example: tuple,
+    clients: int,
+    rows: int,
+    metric: str | None = None,
 ) -> ClientHalf:
     """The client's half of a method.
 
@@ -75,9 +84,10 @@ def client_half(
       example: (x [*feature], y [*target]), whose values are not read.
       clients: C.
       rows: M, the size of a cohort.
+      metric: by which models are scored; None: the mean of the task's own score.
 
     Raises:
-      InputError: the method is not written as messages.
+      InputError: the method is not written as messages, or the metric is unknown.
 
     Example:
       >>> example = (np.zeros(8, np.float32), np.int32(0))
@@ -87,12 +97,21 @@ def client_half(
     """
     wire, channel = served_wire(algorithm), channel_of(task)
     form = form_of(wire, channel, example, clients, rows)
-    evaluate = make_evaluate_cohort(algorithm, task, after="none")
+    metrics = [] if metric is None else [metric]
+    evaluate = make_evaluate_cohort(algorithm, task, after="none", metrics=metrics)
+    complete = completion(task.problem)
 
     @jax.jit
     def start(key: PRNGKey, ids: jax.Array) -> Any:
         # XLA makes this client's row alone.
         return tree.take(wire.init(key, examples_of(example, clients))[0], ids)
+
+    @jax.jit
+    def deploy(memory: Any, down: Any, cohort: Cohort) -> Any:
+        models = complete(wire.deploy(memory, down, cohort), cohort)
+        if algorithm.recall is not None:
+            models = over_clients(algorithm.recall)(models, cohort.train)
+        return models
 
     @jax.jit
     def score(memory: Any, down: Any, cohort: Cohort, test: Any) -> tuple[jax.Array, jax.Array]:
@@ -113,4 +132,4 @@ def client_half(
         with jax.debug_nans(False):  # NaN is no score
             return score(*given)
 
-    return ClientHalf(form, start, steps, take, scored)
+    return ClientHalf(form, start, steps, take, deploy, scored)
