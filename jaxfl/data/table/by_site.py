@@ -118,7 +118,8 @@ def from_table(table: Any, schema: str, name: str = "the table") -> Source:
     """The data set of one site: its table by a schema.
 
     Args:
-      table: as `table_summary` takes it; the target has to be there.
+      table: as `table_summary` takes it; without the target, of rows to predict, the data set has
+        no targets.
       schema: of all sites, see `table_schema`.
       name: of the data set, for messages.
 
@@ -138,12 +139,12 @@ def from_table(table: Any, schema: str, name: str = "the table") -> Source:
     """
     known = from_json(schema, "the schema")
     found = examples(known, _sheet(table))
-    check(
-        found.y is not None, f"{name} lacks the target {known.target.name}: expected a column of it"
-    )
-    # A site may lack a class.
-    classes = len(known.target.classes) or None
-    arrays = {"x_train": found.x, "y_train": found.y, "classes": classes, **names_of(known)}
+    arrays: dict[str, Any] = {"x_train": found.x, "y_train": found.y, **names_of(known)}
+    if found.y is None:
+        arrays.pop("class_names", None)
+    elif known.target.classes:
+        # A site may lack a class.
+        arrays["classes"] = len(known.target.classes)
     return from_arrays(**arrays, name=name)._replace(schema=schema)
 
 

@@ -51,6 +51,8 @@ def test_features_are_those_of_all_tables_at_once(target):
     np.testing.assert_array_equal(np.concatenate([s.x_train for s in apart]), together.x_train)
     np.testing.assert_array_equal(np.concatenate([s.y_train for s in apart]), together.y_train)
     assert {s.class_names for s in apart} == {together.class_names}
+    new = from_table(SITES["south"].drop(columns=target), schema)
+    np.testing.assert_array_equal(new.x_train, apart[1].x_train)
     federation = jaxfl.data.federate(apart[0], [np.arange(40)], test="own")
     assert federation.train.mask.shape[0] == 1
 
