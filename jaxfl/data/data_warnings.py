@@ -247,7 +247,7 @@ def without_validation_score(
     Args:
       title: of the metric.
       clients: ids of the clients that have validation examples, and no score on them.
-      targets: of all examples of each client.
+      targets: of all examples of each of these clients, whatever the seed.
       names: of all clients, where they have names.
       stratified: whether each label is divided in proportion already.
 
@@ -262,7 +262,7 @@ def without_validation_score(
         f"{title} is not defined on the validation examples of {_some('client', clients, names)}: "
         f"what is chosen by validation scores (a round, a model, a trial) {out}"
     )
-    alone = [one for one in clients if (targets[one] == targets[one][:1]).all()]
+    alone = [one for one, y in zip(clients, targets, strict=True) if (y == y[:1]).all()]
     if len(alone) == len(clients):
         whom = "clients" if len(clients) > 1 else "a client"
         change = f"no split changes that for {whom} with one label"

@@ -127,7 +127,8 @@ def test_what_no_split_can_mend_is_not_offered():
     targets = [np.array([1, 1, 1]), np.array([0, 1, 1])]
 
     def said(clients, stratified=False):
-        return without_validation_score("AUC", clients, targets, ["a", "b"], stratified)
+        own = [targets[one] for one in clients]
+        return without_validation_score("AUC", clients, own, ["a", "b"], stratified)
 
     assert "no split changes that for a client with one label" in said([0])
     assert "--" not in said([0])

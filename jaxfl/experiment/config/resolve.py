@@ -21,7 +21,7 @@ from jaxfl.simulation.metrics import default_metric
 
 LOCAL_STEPS = 200  # pFedGraph, section 4.1
 # Rows of a table below which a linear model is the default: on such tables of patients, wines and
-# irises it is at least as good, alone and together (docs/data.md).
+# irises it is better or level, alone and together (docs/data.md).
 FEW_ROWS = 1_000
 # A setting, or the config of a run
 S = TypeVar("S", bound=Setting)

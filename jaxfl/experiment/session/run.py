@@ -311,10 +311,11 @@ def _tell(
             f"no client of the run in {out} has a validation score{_undefined(built)}: "
             f"--stop-after {stop_after} could not end it"
         )
+    clients, labels = history.without_validation_score(evaluated), built.data.source.y_train
     message = without_validation_score(
         metric_of(history.measure).title,
-        history.without_validation_score(evaluated),
-        [built.data.source.y_train[rows] for rows in built.data.parts[0]],
+        clients,
+        [labels[np.concatenate([rows[one] for rows in built.data.parts])] for one in clients],
         history.names,
         stratified=built.options.data.split == "stratified",
     )
