@@ -13,7 +13,7 @@ from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from jaxfl.core import tree
-from jaxfl.core.errors import check
+from jaxfl.core.errors import InputError, check, warn
 from jaxfl.core.messages import Down
 from jaxfl.core.ragged import is_ragged
 from jaxfl.core.types import Algorithm, Cohort, Federation, Params, PRNGKey, Task
@@ -303,9 +303,7 @@ def read_model(file: Path) -> Params:
       file: `ID-model.npz` in the directory of the client.
 
     Raises:
-      InputError: the file is damaged.
-      FileNotFoundError: there is none: the client was not asked to evaluate, or its model is no
-        nested dict.
+      InputError: the file is missing or damaged.
 
     Example:
       >>> model = task.problem.init(jax.random.key(0))
@@ -313,7 +311,15 @@ def read_model(file: Path) -> Params:
       >>> jax.tree.structure(read_model(Path("3-model.npz"))) == jax.tree.structure(model)
       True
     """
-    return unflatten_dict(read_arrays(file), sep="/")
+    check(
+        file.exists(),
+        f"{file} is missing: clients with a directory write their models when they evaluate",
+    )
+    arrays = read_arrays(file)
+    try:
+        return unflatten_dict(arrays, sep="/")
+    except (TypeError, IndexError):
+        raise InputError(f"{file} holds no model: name the ID-model.npz of a client") from None
 
 
 def scores(visit: Visit, tells_scores: bool, file: Path | None = None) -> RecordDict:
@@ -331,14 +337,19 @@ def scores(visit: Visit, tells_scores: bool, file: Path | None = None) -> Record
     visit.shelf.write(memories)
     size = int(visit.cohort(None).sizes[0])
     down = unpack_down(visit.content, visit.half.form.release or Down())
+    cohort = visit.cohort(None)
+    models, val, test = visit.half.score(memories.before, down, cohort, visit.data.test)
     if file is not None:
-        model = tree.at(visit.half.deploy(memories.before, down, visit.cohort(None)), 0)
+        model = tree.at(models, 0)
         arrays = named(model)
         if jax.tree.structure(unflatten_dict(arrays, sep="/")) == jax.tree.structure(model):
             write_arrays(file, arrays)
+        else:
+            warn(
+                f"{file} is not written: the model that clients deploy is no nested dict of arrays"
+            )
     if not tells_scores:
         return RecordDict({METRICS: MetricRecord({"num-examples": size})})
-    val, test = visit.half.score(memories.before, down, visit.cohort(None), visit.data.test)
     found = {"val": float(val[0]), "test": float(test[0])}
     found = {name: score for name, score in found.items() if np.isfinite(score)}
     metrics: dict = {"num-examples": size, **found}

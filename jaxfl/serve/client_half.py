@@ -27,9 +27,8 @@ class ClientHalf(NamedTuple):
     steps: tuple[Callable, ...]
     # (key, memory [1], Down, cohort) -> memory [1]; None: no reply is taken
     take: Callable | None
-    # (memory [1], Down, cohort) -> the model [1, ...] that the client deploys, complete
-    deploy: Callable
-    # (memory [1], Down, cohort, test) -> (validation score [1], test score [1])
+    # (memory [1], Down, cohort, test) -> the model [1, ...] that the client deploys, complete, and
+    # its scores on validation [1] and test examples [1]
     score: Callable
 
 
@@ -107,17 +106,15 @@ def client_half(
         return tree.take(wire.init(key, examples_of(example, clients))[0], ids)
 
     @jax.jit
-    def deploy(memory: Any, down: Any, cohort: Cohort) -> Any:
-        models = complete(wire.deploy(memory, down, cohort), cohort)
-        if algorithm.recall is not None:
-            models = over_clients(algorithm.recall)(models, cohort.train)
-        return models
-
-    @jax.jit
-    def score(memory: Any, down: Any, cohort: Cohort, test: Any) -> tuple[jax.Array, jax.Array]:
+    def score(
+        memory: Any, down: Any, cohort: Cohort, test: Any
+    ) -> tuple[Any, jax.Array, jax.Array]:
         models = wire.deploy(memory, down, cohort)
         scores = evaluate(jax.random.key(0), cohort, test, models).deployed
-        return scores.val, scores.test
+        models = complete(models, cohort)
+        if algorithm.recall is not None:
+            models = over_clients(algorithm.recall, "auto")(models, cohort.train)
+        return models, scores.val, scores.test
 
     steps = tuple(
         jax.jit(client_step(channel, wire.exchanges[place], exchange.first))
@@ -128,8 +125,8 @@ def client_half(
         last = wire.exchanges[len(form.exchanges)].client
         take = jax.jit(lambda *arguments: last(*arguments)[0])
 
-    def scored(*given: Any) -> tuple[jax.Array, jax.Array]:
+    def scored(*given: Any) -> tuple[Any, jax.Array, jax.Array]:
         with jax.debug_nans(False):  # NaN is no score
             return score(*given)
 
-    return ClientHalf(form, start, steps, take, deploy, scored)
+    return ClientHalf(form, start, steps, take, scored)

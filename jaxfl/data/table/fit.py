@@ -1,4 +1,4 @@
-"""From the rows of all sites to a schema: what each column is, and the numbers that scale it."""
+"""From summaries of all sites to a schema: what each column is, and the numbers that scale it."""
 
 import re
 from collections import Counter
@@ -8,10 +8,11 @@ from typing import NamedTuple
 from jaxfl.core.errors import InputError, check, warn
 from jaxfl.data.table.read import NUMBER, Cell, Sheet, check_column
 from jaxfl.data.table.schema import Column, Schema, Target
-from jaxfl.data.table.summary import ROWS, Choices, Summary, Sums, is_few, summary_of
+from jaxfl.data.table.summary import ROWS, Choices, Summary, Sums, summary_of
 
 WORDS = 100  # of a category at most
 CLASSES = 1000  # of a target at most
+FEW = 20  # values up to which whole numbers of a target are classes
 # Words of a category that may say that a value is missing, or infinite.
 MARKS = {"-", "--", "na", "Na", "n.a.", "None", "Inf", "-Inf", "inf", "-inf"}
 
@@ -115,13 +116,16 @@ def column_of(name: str, tables: Sequence[Summary], choices: Choices) -> tuple[C
     if absent == rows:
         return None, "left out: missing in all rows"
     share = f"{absent / rows:.0%}" if absent >= rows / 200 else f"{absent} rows"
-    sums = None if name in choices.categories else _numbers(name, tables)
-    known = _words(name, tables) if sums is None or not sums.squares else Counter()
+    # Of numbers that vary a site keeps its words.
+    told = all(table.words is not None for table in tables)
+    known = _words(name, tables) if told else Counter()
     if len(known) == 1 and not absent:
         return None, f"left out: {next(iter(known))!r:.40} in all rows"
+    sums = None if name in choices.categories else _numbers(name, tables)
     if sums is not None:
         mean, deviation = sums.scaling
-        if all(table.places for table in tables if table.rows >= ROWS) and rows >= ROWS:
+        large = [table for table in tables if table.rows >= ROWS]
+        if large and all(table.places for table in large):
             warn(
                 f"column {name} holds another whole number in each row: if it names the rows, give "
                 f"--id {name}, since models learn nothing from it"
@@ -130,7 +134,7 @@ def column_of(name: str, tables: Sequence[Summary], choices: Choices) -> tuple[C
         if absent:
             text += f"; {share} missing: the mean, and a feature that says so"
         return Column(name, "number", mean, deviation, indicator=absent > 0), text
-    ordered = in_order(known)
+    ordered = in_order(_words(name, tables))
     check(
         len(ordered) <= WORDS
         and (name in choices.categories or len(ordered) < rows or rows < ROWS),
@@ -187,6 +191,16 @@ def _words(name: str, tables: Sequence[Summary]) -> Counter:
     return total
 
 
+def is_few(tables: Sequence[Summary]) -> bool:
+    """Whether the values of a target are few whole numbers, which are classes."""
+    words: set[str] = set()
+    for table in tables:
+        if table.words is None:
+            return False
+        words |= table.words.keys()
+    return len(words) <= FEW and all(re.fullmatch(r"[+-]?\d+", word) for word in words)
+
+
 def _mixture(name: str) -> str:
     return (
         f"column {name} holds numbers at some sites and words at others: write it alike, or take "
@@ -209,15 +223,7 @@ def _target(tables: Sequence[Summary], choices: Choices) -> tuple[Target, str]:
         f"the target {name} is {next(iter(counts), '')!r:.40} in all {rows} rows: expected two "
         "classes or more, or numbers",
     )
-    sums = None
-    if choices.task == "regression":
-        for table in tables:
-            if table.sums is None:
-                raise InputError(table.problem or _mixture(name))
-        sums = _numbers(name, tables)
-    elif choices.task is None:
-        by_words = name in choices.categories or (known and is_few(counts))
-        sums = None if by_words else _numbers(name, tables)
+    sums = target_sums(tables, choices)
     if sums is not None:
         mean, deviation = sums.scaling
         return Target(name, (), mean, deviation), (
@@ -235,6 +241,23 @@ def _target(tables: Sequence[Summary], choices: Choices) -> tuple[Target, str]:
     shown = [f"{word} ({counts[word]:,})" for word in classes[:8]]
     more = f" and {len(classes) - 8} more" if len(classes) > 8 else ""
     return Target(name, tuple(classes)), f"target, classes: {', '.join(shown)}{more}"
+
+
+def target_sums(tables: Sequence[Summary], choices: Choices) -> Sums | None:
+    """The sums of a target of numbers; None if it is classes.
+
+    Raises:
+      InputError: it is neither.
+    """
+    if choices.task == "classification":
+        return None
+    if choices.task == "regression":
+        for table in tables:
+            if table.sums is None:
+                raise InputError(table.problem or _mixture(choices.target))
+    elif choices.target in choices.categories or is_few(tables):
+        return None
+    return _numbers(choices.target, tables)
 
 
 def in_order(words: set[str] | dict[str, int]) -> list[str]:
@@ -274,10 +297,10 @@ def warn_of_words(name: str, words: Mapping[str, set[str]]) -> None:
         site for site, some in words.items() if some and all(counts[word] == 1 for word in some)
     ]
     if len(words) > 1 and apart:
+        some = ", ".join(f"{word!r:.40}" for word in sorted(words[apart[0]])[:3])
         warn(
             f"{len(apart)} of {len(words)} sites have words in column {name} that no other site "
-            f"has, such as {apart[0]} ({', '.join(sorted(words[apart[0]])[:3])}): write them alike "
-            "where they mean the same"
+            f"has, such as {apart[0]} ({some}): write them alike where they mean the same"
         )
 
 

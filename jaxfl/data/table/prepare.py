@@ -122,7 +122,7 @@ def from_frames(
         ...; or one with a column that names the site of each row.
       target: the column to predict.
       owner: the column that names the site.
-      **options: the other fields of `jaxfl.data.table.fit.Choices`, such as `id` and
+      **options: the other fields of `jaxfl.data.table.summary.Choices`, such as `id` and
         `categories`.
 
     Returns:

@@ -7,17 +7,16 @@ files or each site tells its own.
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from jaxfl.core.errors import InputError
+from jaxfl.core.errors import InputError, check
 from jaxfl.data.table.read import COMMA, NUMBER, THOUSANDS, Cell, Sheet, without, word_of
 from jaxfl.data.table.schema import MISSING, check_complete, numbers
 
-FEW = 20  # values up to which whole numbers of a target are classes
 ROWS = 10  # from which on it is no chance that all words differ
 DATE = re.compile(
     r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([T ].*)?|\d{1,2}:\d{2}(:.*)?",
@@ -41,6 +40,14 @@ class Choices:
     stride: int | None = None  # from one window to the next; as many as `steps` if None
     series: str | None = None  # names the recording of a row, beside the site
     weight: str | None = None  # holds what a row weighs in losses and scores
+
+    def __post_init__(self) -> None:
+        for name in ("leave_out", "categories", "missing"):
+            words = getattr(self, name)
+            check(
+                isinstance(words, tuple) and all(isinstance(word, str) for word in words),
+                f"{name} is {words!r:.60}: expected a tuple of words, such as ('a', 'b')",
+            )
 
     @property
     def absent(self) -> tuple[str, ...]:
@@ -149,15 +156,13 @@ def _summary(name: str, sheet: Sheet, choices: Choices) -> Summary:
     )
 
 
-def is_few(words: Mapping[str, int]) -> bool:
-    """Whether the values of a target are few whole numbers, which are classes."""
-    return len(words) <= FEW and all(re.fullmatch(r"[+-]?\d+", word) for word in words)
-
-
 def _sums(values: np.ndarray) -> Sums:
     known = values[~np.isnan(values)]
     if not known.size:
         return Sums(0)
+    if known.min() == known.max():
+        # The mean of equal numbers may differ from them by rounding.
+        return Sums(known.size, float(known[0]))
     mean = float(known.mean())
     return Sums(known.size, mean, float(np.sum((known - mean) ** 2)))
 

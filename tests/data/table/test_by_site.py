@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pandas
 import pytest
+from sklearn.preprocessing import StandardScaler
 
-import jaxfl
 from jaxfl.core.errors import InputError, RunWarning
 from jaxfl.data import from_frames, from_table, table_schema, table_summary
 
@@ -53,8 +53,13 @@ def test_features_are_those_of_all_tables_at_once(target):
     assert {s.class_names for s in apart} == {together.class_names}
     new = from_table(SITES["south"].drop(columns=target), schema)
     np.testing.assert_array_equal(new.x_train, apart[1].x_train)
-    federation = jaxfl.data.federate(apart[0], [np.arange(40)], test="own")
-    assert federation.train.mask.shape[0] == 1
+    assert {s.split for s in apart} == {together.split}
+    # The numbers of all sites, by another program.
+    columns = {column["name"]: column for column in json.loads(schema)["columns"]}
+    ages = np.concatenate([table["age"] for table in SITES.values()])[:, None]
+    scaler = StandardScaler().fit(ages)
+    assert columns["age"]["mean"] == pytest.approx(scaler.mean_[0], rel=1e-12)
+    assert columns["age"]["deviation"] == pytest.approx(scaler.scale_[0], rel=1e-12)
 
 
 def test_a_summary_has_no_number_of_a_row():
@@ -80,7 +85,7 @@ def test_columns_that_sites_write_differently_are_named():
     words = SITES | {"east": frame(20, ["ICU"], age=["old", "young"] * 10)}
     with pytest.raises(InputError, match=r"column age holds numbers at some sites and words at"):
         schema_of(words, "stage", **OPTIONS)
-    with pytest.raises(InputError, match=r"the summary of east has other columns or options"):
+    with pytest.raises(InputError, match=r"east has dose, unlike north"):
         schema_of(SITES | {"east": frame(20, ["ICU"], dose=[1.0] * 20)}, "stage", **OPTIONS)
     with pytest.warns(RunWarning, match=r"2 of 2 sites have words in column ward that no other"):
         schema_of({"a": frame(20, ["x"]), "b": frame(20, ["y", "z"])}, "stage", **OPTIONS)
@@ -114,12 +119,57 @@ def changed(path, value):
         changed(["columns", "ward", "words"], {"ICU": -3}),
         changed(["columns", "ward", "words"], {str(word): 1 for word in range(2000)}),
         changed(["columns", "ward"], {}),
-        changed(["choices", "rows"], 1),
+        changed(["columns", "age", "sums"], [40, 10**400, 1.0]),
+        changed(["columns", "age", "sums"], [40, 5.0, 1e300]),
+        changed(["columns", "age", "sums"], [10**29, 5.0, 0.0]),
+        changed(["columns", "age", "sums"], [40, True, True]),
+        changed(["columns", "age", "sums"], None),
+        changed(["columns", "age", "texts"], 41),
+        changed(["columns", "age", "plain"], "false"),
+        changed(["columns", "bmi", "rows"], 41),
+        changed(["columns", "ward", "words"], {}),
+        changed(["columns", "ward", "words"], {"ICU": 41}),
+        changed(["columns", "ward", "words"], {"ICU\n\x1b[2J": 40}),
+        changed(["columns", "ward", "words"], {"I" * 300: 40}),
+        changed(["rows\n\x1b[2J"], 1),
+        changed(["target"], "other"),
+        changed(["target"], ["stage"]),
+        changed(["id"], 1),
+        changed(["missing"], [1]),
+        changed(["categories"], None),
+        changed(["leave_out"], [{}]),
+        changed(["task"], "other"),
     ],
-    ids=range(13),
+    ids=range(32),
 )
 def test_a_summary_that_cannot_be_is_refused_in_one_line(told):
     with pytest.raises(InputError, match=r"the summary of south is not one") as refused:
         table_schema({"south": told})
     assert len(str(refused.value)) < 250
-    assert "\n" not in str(refused.value)
+    assert str(refused.value).isprintable()
+
+
+def test_what_nobody_should_know_is_not_told():
+    """Each would send the values of single rows."""
+    names = frame(9, ["x"], name=[f"Mr {row}" for row in range(9)])
+    with pytest.raises(InputError, match=r"column name holds another text in each row"):
+        table_summary(names, "stage", id="id")
+    with pytest.raises(InputError, match=r"leave_out is 'name': expected a tuple of words"):
+        table_summary(names, "stage", id="id", leave_out="name")
+    with pytest.warns(RunWarning, match=r"leave_out names nane, which the table does not have"):
+        table_summary(frame(9, ["x"]), "stage", id="id", leave_out=("nane",))
+    cost = frame(30, ["x"])
+    cost["cost"] = cost["cost"].astype(str)
+    cost.loc[3, "cost"] = "12,5"
+    with pytest.raises(InputError, match=r"column cost holds numbers, and '12,5' in row"):
+        table_summary(cost, "cost", id="id", task="regression")
+    days = frame(30, ["x"], day=[f"2024-01-{day:02}" for day in range(1, 31)])
+    with pytest.raises(InputError, match=r"column day holds dates or times \(2024-01-01\)"):
+        table_summary(days, "day", id="id")
+
+
+def test_few_whole_numbers_of_a_site_are_numbers_where_all_have_many():
+    sites = {"a": frame(15, ["x"], days=range(15)), "b": frame(15, ["x"], days=range(9, 24))}
+    schema = schema_of(sites, "days", id="id")
+    assert schema == from_frames(sites, "days", id="id").schema
+    assert json.loads(schema)["target"]["classes"] == []

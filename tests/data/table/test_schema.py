@@ -1,6 +1,7 @@
 """What columns become, beside scikit-learn's transformers."""
 
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -179,12 +180,14 @@ def test_codes_may_be_categories_and_are_one_word_however_they_are_written():
 def test_each_column_is_told_and_what_says_nothing_is_left_out():
     columns = {"age": [5, 8, ""], "unit": ["kg"] * 3, "never": ["", "NA", "?"], "a": [1, 2, 3]}
     columns |= {"code": ["1", "1.0", "1"]}
+    columns |= {"export": ["2024-01-01"] * 3, "price": ["1,5"] * 3, "dose": [0.1] * 3}
     columns |= {"id": ["p", "q", "r"], "site": ["n", "n", "s"], "y": ["a", "b", "a"]}
     schema, words = fit([sheet(**columns)], Choices("y", id="id", owner="site", leave_out=("a",)))
-    assert list(words) == ["age", "unit", "never", "a", "code", "id", "site", "y"]
+    assert list(words) == list(columns)
     assert [one.name for one in schema.columns] == ["age"]
     assert "33% missing" in words["age"]
     assert words["unit"] == "left out: 'kg' in all rows"
+    assert words["export"] == "left out: '2024-01-01' in all rows"
     assert words["never"] == "left out: missing in all rows"
     assert words["y"] == "target, classes: a (2), b (1)"
 
@@ -241,3 +244,10 @@ def test_words_that_differ_in_capitals_alone_are_warned_of():
 
 def test_the_order_is_that_of_letters_and_of_the_numbers_in_them():
     assert in_order({"b2", "b10", "a", "10", "9"}) == ["9", "10", "a", "b2", "b10"]
+
+
+def test_ages_of_a_few_rows_are_not_taken_for_names_of_rows():
+    few = {"age": ["61.5", "70.25", "48", "55.1", "66", "59"], "y": ["a", "b"] * 3}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit([sheet(**few), sheet("s.csv", **few)], Choices("y"))
