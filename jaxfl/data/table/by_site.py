@@ -141,7 +141,8 @@ def table_schema(summaries: Mapping[str, str]) -> str:
             f"the summaries of {site} and of {first} were made with other values of "
             f"{' and '.join(unlike)}: make all with the same ones",
         )
-    check_columns([Sheet(site, dict.fromkeys(one, []), ()) for site, (_, one) in read.items()])
+    tables = [Sheet(site, {name: [] for name in one}, ()) for site, (_, one) in read.items()]
+    check_columns(tables)
     schema = combine([columns for _, columns in read.values()], choices).schema
     for name in (*(one.name for one in schema.columns if one.words), schema.target.name):
         words = {site: set(columns[name].words or ()) for site, (_, columns) in read.items()}
