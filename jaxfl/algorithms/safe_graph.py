@@ -5,8 +5,8 @@ each round t, with v_i the client's own model:
              mean of its examples (`embeddings`)
   server:    w = sum_i p_i w_i; weights r by the kernel means; sends w, sum_j r_ij v_j and
              sum_j r_ij w_j
-  client i:  sends the scores of the five models on held-out examples
-  server:    sends what it expects of each, given the scores of all (`shrunk_means`)
+  client i:  sends the scores of the five models on held-out examples, also of earlier rounds
+  server:    sends what each will surely gain, given the scores of all (`gains`)
 client i deploys the best of the five; v_i is the best of v_i and of the two mixtures.
 """
 
@@ -35,8 +35,15 @@ from jaxfl.core.messages import (
 from jaxfl.core.over_clients import over_clients
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Problem, Task
-from jaxfl.kernels import all_for_one_rows, embedding_rows, isolate, mix, shrunk_means
-from jaxfl.training import completion, data_loss, masked_mean
+from jaxfl.kernels import (
+    all_for_one_rows,
+    embedding_rows,
+    isolate,
+    mix,
+    predictable,
+    shrunk_means,
+)
+from jaxfl.training import completion, data_loss
 from jaxfl.training.loop import sum_parts
 
 # of the signs that stand for the inputs of an example
@@ -45,12 +52,19 @@ SIGNS = 64
 TARGETS = 32
 # Ids are counted in so many bins.
 BINS = 256
-# number of examples that are embedded at a time
+# number of examples that are embedded or judged at a time
 PART = 32
-
-
 # A client without validation data holds out one of so many examples of its training.
 FOLD = 5
+
+
+class HeldOut(NamedTuple):
+    """What a client's held-out examples say of K models, which it sends."""
+
+    means: Float[Array, "m k"]  # of the value of each less the mean value of all
+    squares: Float[Array, "m k"]  # of these
+    best: Float[Array, "m 2"]  # of the values of the best one, and of their squares
+    chance: Float[Array, "m 2"]  # the same, with the targets of other examples
 
 
 class Memory(NamedTuple):
@@ -58,6 +72,8 @@ class Memory(NamedTuple):
 
     own: Params  # [C, ...] from which it trains
     chosen: steps.Personal  # what it deploys; one that is not `seen` deploys the global model
+    held_out: HeldOut  # half of the last round, a quarter of the one before, ...
+    rounds: Int[Array, "c"]  # that it was there
 
 
 class Candidates(NamedTuple):
@@ -68,6 +84,14 @@ class Candidates(NamedTuple):
     mixture: Params = ()  # the graph's, of the personal models
     tuned_mixture: Params = ()  # the graph's, of the global model as clients trained it
     common: Params = ()  # the mean of these: FedAvg
+
+
+class Choice(NamedTuple):
+    """What a client keeps within a round."""
+
+    candidates: Candidates
+    held_out: HeldOut
+    rounds: Int[Array, "m"]
 
 
 @method(
@@ -92,10 +116,16 @@ def safe_graph(
     with those whose examples differ from its own by no more than their means err; with "binary" and
     "continuous" with those whose update of the global model is nearer to its own than 0 is.
 
-    The choice: s_ic is the mean over held-out examples of client i of (score of candidate c - mean
-    score of all five). The server, which has them all, answers with expectations (`shrunk_means`):
-    near the common mean where clients do not differ in what suits them, near s_ic where they do.
-    Held out are the validation examples; without any, every fifth of a client's training.
+    The choice: the value of a model on an example is its score, by which one with the same score
+    and a smaller error is better, see `value`. s_ic is the mean over held-out examples of client i
+    of (value of candidate c - mean value of all five), half of this round and half of those before.
+    The server, which has them all, expects of each candidate (`shrunk_means`) a value near the
+    common mean where clients do not differ in what suits them, near s_ic where they do. It answers
+    with the gains over the candidate that is best for all, less their deviations (`gains`): who
+    differs from all others must have shown it. Where no candidate predicts a client's targets
+    better than chance, while the others' are predicted (`predictable`), the client takes FedAvg's
+    model and its scores tell others nothing. Held out are the validation examples; without any,
+    every fifth of a client's training.
 
     State: memory = `Memory`; server = the global model. Metrics: who takes each candidate.
 
@@ -110,14 +140,18 @@ def safe_graph(
     """
     fit = task.trainer(data_loss(task.problem))
     embed, of_data = embeddings(task.problem), graph == "embeddings"
-    scores_of = relative_scores(task)
+    values_of = held_out_values(task)
 
     def init(key: PRNGKey, train: Dataset) -> tuple[Memory, ServerState]:
         model = task.problem.init(key)
-        stacked = tree.broadcast(model, len(train.mask))
-        return Memory(stacked, steps.start_personal(model, len(train.mask))), ServerState(model)
+        clients, models = len(train.mask), len(Candidates._fields)
+        stacked = tree.broadcast(model, clients)
+        each, two = jnp.zeros((clients, models)), jnp.zeros((clients, 2))
+        held_out = HeldOut(each, each, two, two)
+        chosen = steps.start_personal(model, clients)
+        return Memory(stacked, chosen, held_out, jnp.zeros(clients, int)), ServerState(model)
 
-    def client(key: PRNGKey, memory: Memory, down: Down, cohort: Cohort) -> Turn[Candidates]:
+    def client(key: PRNGKey, memory: Memory, down: Down, cohort: Cohort) -> Turn[Choice]:
         cohort, _ = hold_out(cohort)
         common = steps.deploy_common((), down, cohort)
         tuned = fit(stream(key, "fit"), common, None, cohort)
@@ -125,7 +159,8 @@ def safe_graph(
         plain = embed(cohort.train) if of_data else ()
         up = Up((tuned.params, own.params), (common, memory.own), plain)
         report = Report((tuned.loss + own.loss) / 2, tuned.batches + own.batches, own.params)
-        return Candidates(tuned.params, own.params), up, report
+        candidates = Candidates(tuned.params, own.params)
+        return Choice(candidates, memory.held_out, memory.rounds), up, report
 
     def weigh(uploads: Uploads) -> Float[Array, "m m"]:
         if of_data:
@@ -140,24 +175,33 @@ def safe_graph(
         tuned, own = mix(weights, uploads.received)
         return Outcome(ServerState(model), Down(model, (own, tuned)), weights)
 
-    def compare(key: PRNGKey, memory: Candidates, down: Down, cohort: Cohort) -> Turn[Candidates]:
-        mixture, tuned_mixture = down.each
-        common = steps.deploy_common((), down, cohort)
-        candidates = Candidates(memory.tuned, memory.own, mixture, tuned_mixture, common)
-        return candidates, Up((), (), scores_of(candidates, cohort)), Report()
+    def compare(key: PRNGKey, memory: Choice, down: Down, cohort: Cohort) -> Turn[Choice]:
+        tuned, own, *_ = memory.candidates
+        candidates = Candidates(tuned, own, *down.each, steps.deploy_common((), down, cohort))
+        now, counts = values_of(candidates, cohort)
+
+        def average(before: Array, now: Array) -> Array:
+            known = (memory.rounds > 0)[:, None] & jnp.isfinite(before)
+            return jnp.where(known, (before + now) / 2, now)
+
+        held_out = jax.tree.map(average, memory.held_out, now)
+        up = Up((), (), (held_out, counts))
+        return Choice(candidates, held_out, memory.rounds + 1), up, Report()
 
     def judge(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
-        means, squares, counts = uploads.plain
-        return Outcome(state, Down(each=shrunk_means(means, squares, counts * uploads.reported)))
+        held_out, counts = uploads.plain
+        return Outcome(state, Down(each=gains(held_out, counts * uploads.reported)))
 
-    def take(key: PRNGKey, memory: Candidates, down: Down, cohort: Cohort) -> Turn[Memory]:
-        finite = [tree.finite(model, cohort.ids.size) for model in memory]
+    def take(key: PRNGKey, memory: Choice, down: Down, cohort: Cohort) -> Turn[Memory]:
+        candidates, held_out, rounds = memory
+        finite = [tree.finite(model, cohort.ids.size) for model in candidates]
         values = jnp.where(jnp.stack(finite, axis=1), down.each, -jnp.inf)
         best = values.argmax(axis=1)
         going = 1 + values[:, 1:4].argmax(axis=1)
         takes = {name: (best == i).astype(float) for i, name in enumerate(Candidates._fields)}
-        chosen = steps.Personal(pick(memory, best), takes["common"] < 1)
-        return Memory(pick(memory, going), chosen), None, Report(metrics=takes)
+        chosen = steps.Personal(pick(candidates, best), takes["common"] < 1)
+        after = Memory(pick(candidates, going), chosen, held_out, rounds)
+        return after, None, Report(metrics=takes)
 
     def deploy(memory: Memory, down: Down, cohort: Cohort) -> Params:
         return steps.deploy_personal(memory.chosen, down, cohort)
@@ -283,48 +327,127 @@ def hold_out(cohort: Cohort) -> tuple[Cohort, Dataset]:
     return cohort._replace(train=train), cohort.train._replace(mask=out)
 
 
-def relative_scores(
+def value(problem: Problem, model: Params, x: PyTree, target: PyTree) -> Float[Array, "b"]:
+    """What a model is worth on each example [B]: its score, and its e^-error.
+
+    The accuracy of classes, and the probability of the true one: among models that are right
+    equally often the surer one is better.
+
+    Args:
+      problem: of the scores and errors.
+      model: complete.
+      x: inputs [B].
+      target: what predictions are compared with [B].
+
+    Example:
+      >>> model = task.problem.init(jax.random.key(0))
+      >>> x, target = jnp.zeros((2, 8)), jnp.array([0, 1])  # both logits are 0
+      >>> value(task.problem, model, x, target).tolist()
+      [1.5, 0.5]
+    """
+    predictions = problem.apply(model, x)
+    return problem.score(predictions, target) + jnp.exp(-problem.error(predictions, target))
+
+
+def held_out_values(
     task: Task,
-) -> Callable[[Sequence[Params], Cohort], tuple[Array, Array, Float[Array, "m"]]]:
-    """Scores of K deployed models on held-out examples, each less the mean score of all of them.
+) -> Callable[[Sequence[Params], Cohort], tuple[HeldOut, Float[Array, "m"]]]:
+    """The values of K deployed models on held-out examples.
 
     Returns:
-      (K models [M, ...], cohort) -> the mean of each client's relative scores [M, K], the mean of
-      their squares [M, K], and its number of held-out examples [M]. These are its validation
-      examples, or those of `hold_out`.
+      (K models [M, ...], cohort) -> what the client tells of them, and its number of held-out
+      examples [M]. These are its validation examples, or those of `hold_out`.
 
     Example:
       >>> model = tree.broadcast(task.problem.init(jax.random.key(0)), 4)
-      >>> means, squares, counts = relative_scores(task)((model, model, model), cohort)
-      >>> means.shape, counts.tolist() == cohort.val.mask.sum(axis=1).tolist()
+      >>> held_out, counts = held_out_values(task)((model, model, model), cohort)
+      >>> held_out.means.shape, counts.tolist() == cohort.val.mask.sum(axis=1).tolist()
       ((4, 3), True)
     """
+    problem = task.problem
+    complete = completion(problem)
 
-    def moments(models: PyTree, batch: Dataset, anchor: PyTree, key: PRNGKey):
-        target = task.problem.compared(batch.x, batch.y)
-        scores = [task.problem.score(task.problem.apply(m, batch.x), target) for m in models]
-        each = jnp.stack(scores, axis=1)
-        relative = each - each.mean(axis=1, keepdims=True)
-        both = jnp.concatenate([relative, relative**2], axis=1)
-        value = jax.vmap(lambda column: masked_mean(column, batch.weights), in_axes=1)(both)
-        return value, value
+    def of_client(models: Sequence[Params], data: Dataset) -> Float[Array, "6 k"]:
+        """Means of each model's relative values, of its values, and of those by chance; squares."""
 
-    evaluate = task.evaluate(moments)
-    complete = completion(task.problem)
+        def sums(part: Dataset) -> Array:
+            y, places = part.y
+            target = problem.compared(part.x, y)
+            # The targets of other examples.
+            x, y = (jax.tree.map(lambda leaf: leaf[places], of) for of in (data.x, data.y))
+            others = problem.compared(x, y)
+            each = jnp.stack([value(problem, model, part.x, target) for model in models])
+            chance = jnp.stack([value(problem, model, part.x, others) for model in models])
+            relative = each - each.mean(axis=0, keepdims=True)
+            columns = jnp.stack([relative, relative**2, each, each**2, chance, chance**2])
+            weights = jnp.asarray(part.weights, float)[None, None]
+            return jnp.sum(jnp.where(weights > 0, columns * weights, 0.0), axis=-1)
 
-    def scores(models: Sequence[Params], cohort: Cohort) -> tuple[Array, Array, Float[Array, "m"]]:
+        with_places = data._replace(y=(data.y, partners(data.mask)))
+        total = data.weights.sum()
+        return sum_parts(sums, with_places, PART) / jnp.where(total > 0, total, 1)
+
+    means = over_clients(of_client, "auto")
+
+    def values(models: Sequence[Params], cohort: Cohort) -> tuple[HeldOut, Float[Array, "m"]]:
         deployed = tuple(complete(model, cohort) for model in models)
-        # Nothing is random in evaluation, so any key will do.
-        key = jax.random.key(0)
         held_out = hold_out(cohort)[1]
-        of_val = evaluate(key, deployed, cohort.val, cohort.ids)
-        of_train = evaluate(key, deployed, held_out, cohort.ids)
         own = (jnp.asarray(cohort.val.mask) > 0).sum(axis=1)
         counts = jnp.where(own > 0, own, held_out.mask.sum(axis=1))
-        means, squares = jnp.split(jnp.where(own[:, None] > 0, of_val, of_train), 2, axis=1)
-        return means, squares, counts.astype(float)
+        of_val, of_train = means(deployed, cohort.val), means(deployed, held_out)
+        found = jnp.where((own > 0)[:, None, None], of_val, of_train)
+        best = (found[:, 2] - found[:, 4]).argmax(axis=1)
+        of_best = jnp.take_along_axis(found[:, 2:], best[:, None, None], axis=2)[..., 0]
+        told = HeldOut(found[:, 0], found[:, 1], of_best[:, :2], of_best[:, 2:])
+        return told, counts.astype(float)
 
-    return scores
+    return values
+
+
+def partners(mask: Array) -> Int[Array, "n"]:
+    """For each example of a client the place of the next one; the last one has the first.
+
+    Args:
+      mask: of the examples that are there [n].
+
+    Example:
+      >>> partners(jnp.array([1, 0, 1, 1])).tolist()
+      [2, 1, 3, 0]
+    """
+    real = jnp.asarray(mask) > 0
+    order = jnp.argsort(~real, stable=True)
+    place = jnp.arange(order.size)
+    after = order[(place + 1) % jnp.maximum(real.sum(), 1)]
+    return jnp.zeros_like(order).at[order].set(jnp.where(place < real.sum(), after, order))
+
+
+def gains(held_out: HeldOut, counts: Float[Array, "m"]) -> Float[Array, "m k"]:
+    """By how much each candidate is better than the one that is best for all, less a deviation.
+
+    Args:
+      held_out: of the clients.
+      counts: their numbers of held-out examples [M].
+
+    Returns:
+      [M, K]; 0 for the candidate that is best for all. For a client whose targets are not
+      `predictable` it is 0 for the last candidate and -1 for the others.
+
+    Example:
+      >>> means = jnp.array([[0.1, -0.1], [0.1, -0.1], [-0.1, 0.1]])
+      >>> two = jnp.array([[0.9, 0.9]] * 3)
+      >>> held_out = HeldOut(means, means**2 + 0.01, two, two)
+      >>> gains(held_out, jnp.full(3, 9.0)).argmax(axis=1).tolist()
+      [0, 0, 1]
+      >>> gains(held_out, jnp.ones(3)).argmax(axis=1).tolist()
+      [0, 0, 0]
+    """
+    signal = predictable(held_out.best, held_out.chance, counts)
+    expected, variance, common = shrunk_means(held_out.means, held_out.squares, counts * signal)
+    lead = common.argmax()
+    deviation = jnp.sqrt(variance + variance[:, lead, None])
+    places = jnp.arange(common.size)[None]
+    gain = jnp.where(places == lead, 0.0, expected - expected[:, lead, None] - deviation)
+    return jnp.where(signal[:, None], gain, jnp.where(places == common.size - 1, 0.0, -1.0))
 
 
 def pick(models: Sequence[Params], places: Int[Array, "m"]) -> Params:

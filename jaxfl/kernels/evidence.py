@@ -1,8 +1,11 @@
 """Weights of a graph from what clients' samples say of their distributions, with nothing to choose.
 
 All-for-one compares gradients at one model, the other kernel means of the clients' examples. Beside
-them the shrinkage by which clients that choose by few examples learn from each other's choices.
+them, for clients that choose a model by few examples: the shrinkage by which they learn from each
+other's choices, and the test whether their targets can be predicted at all.
 """
+
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
@@ -119,18 +122,29 @@ def embedding_rows(
     return fill_rows(bias, jnp.maximum(variances, LEAST))
 
 
+class ShrunkMeans(NamedTuple):
+    """What is expected of the candidates of each client."""
+
+    mean: Float[Array, "m k"]
+    # of the true mean about this one
+    variance: Float[Array, "m k"]
+    # of a client of which nothing is known
+    common: Float[Array, "k"]
+
+
 @checked
 def shrunk_means(
     means: Float[Array, "m k"],
     squares: Float[Array, "m k"],
     counts: Float[Array, "m"],
-) -> Float[Array, "m k"]:
+) -> ShrunkMeans:
     """Each client's expected scores of K candidates, given its own few examples and all others'.
 
     The true mean of client i is a draw with mean mu and variance t, and the mean of its n_i
     examples has the variance s / n_i. The expectation, given all of them, is (t m_i + s / n_i mu) /
     (t + s / n_i): where clients do not differ (t = 0) all have the common mean; where they differ
-    much, or have many examples, each its own. s is pooled over the clients. t is the estimate of
+    much, or have many examples, each its own. Its variance, with mu, s and t known, is
+    t s / n_i / (t + s / n_i). s is pooled over the clients. t is the estimate of
     DerSimonian and Laird, 1986, https://doi.org/10.1016/0197-2456(86)90046-2, from the squared
     distances of the means, Q = sum_i n_i / s (m_i - m)^2, whose expectation is M - 1 for t = 0.
 
@@ -144,13 +158,13 @@ def shrunk_means(
         mean.
 
     Returns:
-      [M, K]; 0 where nobody has examples.
+      `ShrunkMeans`; 0 where nobody has examples.
 
     Example:
       >>> means = jnp.array([[0.0], [1.0]])
-      >>> shrunk_means(means, means**2 + 10.0, jnp.full(2, 5.0)).tolist()  # chance explains it
+      >>> shrunk_means(means, means**2 + 10.0, jnp.full(2, 5.0)).mean.tolist()  # chance explains it
       [[0.5], [0.5]]
-      >>> shrunk_means(means, means**2 + 1e-9, jnp.full(2, 5.0)).round(3).tolist()
+      >>> shrunk_means(means, means**2 + 1e-9, jnp.full(2, 5.0)).mean.round(3).tolist()
       [[0.0], [1.0]]
     """
     sound = jnp.isfinite(means + squares).all(axis=1)
@@ -176,4 +190,65 @@ def shrunk_means(
     weight = n / (between * n + within)
     whole = jnp.sum(weight, axis=0, keepdims=True)
     common = jnp.sum(weight * means, axis=0, keepdims=True) / jnp.where(whole > 0, whole, 1.0)
-    return unit * ((between * n * means + within * common) / (between * n + within))
+    total = between * n + within
+    return ShrunkMeans(
+        unit * ((between * n * means + within * common) / total),
+        unit**2 * (between * within / total),
+        unit * common[0],
+    )
+
+
+@checked
+def predictable(
+    scores: Float[Array, "m 2"],
+    chance: Float[Array, "m 2"],
+    counts: Float[Array, "m"],
+) -> Bool[Array, "m"]:
+    """Which clients have targets that a model predicts, as far as their examples can tell.
+
+    Client i scores b_i on its n_i examples, and p_i with the targets of other examples, which is
+    what inputs that say nothing would give. Its model is better than chance if b_i - p_i is at
+    least 2 sqrt(2 v / (n_i - 1)), with v the variance of single scores by another target. b is the
+    mean of b_i over the examples of the clients whose models are, and s the variance of single
+    scores there. A client has no predictable targets where its model is not, and far below the
+    others': b - b_i > 3 sqrt((s + v) / (n_i - 1)). So who has one label, which chance knows too, is
+    not accused, and nobody by one example.
+
+    Args:
+      scores: the mean of each client's scores, and the mean of their squares [M, 2].
+      chance: the same with targets of other examples [M, 2].
+      counts: n [M].
+
+    Returns:
+      [M]; True for a client without examples, or with scores that are not finite.
+
+    Example:
+      >>> right = jnp.array([[0.9, 0.9], [0.8, 0.8], [0.1, 0.1]])
+      >>> predictable(right, jnp.full((3, 2), 0.1), jnp.full(3, 20.0)).tolist()
+      [True, True, False]
+      >>> predictable(right, jnp.full((3, 2), 0.1), jnp.full(3, 2.0)).tolist()
+      [True, True, True]
+    """
+    sound = jnp.isfinite(scores + chance).all(axis=1)
+    n = jnp.where(sound, counts, 0.0)
+    scores = jnp.where(sound[:, None], scores, 0.0)
+    chance = jnp.where(sound[:, None], chance, 0.0)
+    unit = jnp.sqrt(jnp.maximum(scores[:, 1], chance[:, 1]).max())
+    unit = jnp.where(unit > 0, unit, 1.0)
+    scale = jnp.stack([unit, unit**2])[None]
+    scores = scores / scale
+    chance = chance / scale
+
+    def pooled(moments: Float[Array, "m 2"], of: Bool[Array, "m"]) -> tuple[Array, Array]:
+        """Mean and variance of the single scores of some clients."""
+        share = n * of / jnp.maximum(jnp.sum(n * of), 1)
+        mean, square = jnp.sum(share[:, None] * moments, axis=0)
+        return mean, jnp.maximum(square - mean**2, 0.0)
+
+    # One example has no other one's target.
+    size = jnp.maximum(n - 1, LEAST)
+    _, v = pooled(chance, n > 0)
+    better = scores[:, 0] - chance[:, 0] >= 2 * jnp.sqrt(2 * v / size)
+    mean, s = pooled(scores, better)
+    far_below = mean - scores[:, 0] > 3 * jnp.sqrt((s + v) / size)
+    return better | ~far_below | (n == 0)

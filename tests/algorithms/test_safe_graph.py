@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import softmax
 from toys import (
     close,
     deployed,
@@ -22,7 +23,7 @@ from toys import (
 
 import jaxfl
 from jaxfl.algorithms import fedavg, local, safe_graph
-from jaxfl.algorithms.safe_graph import embeddings, hold_out, relative_scores
+from jaxfl.algorithms.safe_graph import embeddings, held_out_values, hold_out
 from jaxfl.core import tree
 from jaxfl.core.types import Cohort
 
@@ -122,23 +123,49 @@ def test_what_is_held_out_is_never_trained_on():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("validates", [True, False])
-def test_scores_are_those_of_the_held_out_examples(validates):
+def test_values_are_those_of_the_held_out_examples(validates):
     task = linear()
     data = GROUPS._replace(val=GROUPS.val._replace(mask=GROUPS.val.mask & validates))
     cohort = Cohort(jnp.arange(6), data.train, data.val)
     keys = jax.random.split(quick_key(0), 18).reshape(3, 6)
     models = [jax.vmap(task.problem.init)(row) for row in keys]
-    means, squares, counts = relative_scores(task)(models, cohort)
+    found, counts = held_out_values(task)(models, cohort)
     part = data.val if validates else hold_out(cohort)[1]
     for client in range(6):
         real = np.asarray(part.mask[client]) > 0
         x, y = np.asarray(part.x[client])[real], np.asarray(part.y[client])[real]
-        logits = [task.problem.apply(tree.at(m, client), jnp.asarray(x)) for m in models]
-        right = np.array([np.argmax(row, axis=1) == y for row in logits], float)
-        relative = right - right.mean(axis=0)
-        np.testing.assert_allclose(means[client], relative.mean(axis=1), atol=1e-6)
-        np.testing.assert_allclose(squares[client], (relative**2).mean(axis=1), atol=1e-6)
+        logits = [
+            np.asarray(task.problem.apply(tree.at(m, client), jnp.asarray(x)), np.float64)
+            for m in models
+        ]
+
+        def values(y, logits=logits):
+            rows = np.arange(len(y))
+            true = [softmax(row, axis=1)[rows, y] for row in logits]
+            return np.array(true) + [np.argmax(row, axis=1) == y for row in logits]
+
+        own, others = values(y), values(np.roll(y, -1))
+        relative = own - own.mean(axis=0)
+        np.testing.assert_allclose(found.means[client], relative.mean(axis=1), atol=1e-6)
+        np.testing.assert_allclose(found.squares[client], (relative**2).mean(axis=1), atol=1e-6)
+        best = np.argmax(own.mean(axis=1) - others.mean(axis=1))
+        for moments, of in ((found.best, own[best]), (found.chance, others[best])):
+            np.testing.assert_allclose(moments[client], [of.mean(), (of**2).mean()], atol=1e-6)
         assert counts[client] == real.sum()
+
+
+@pytest.mark.slow
+def test_clients_with_random_labels_take_the_model_of_fedavg():
+    rng = np.random.default_rng(0)
+    normal = rng.normal(size=8)
+    xs = [rng.normal(size=(400, 8)).astype(np.float32) for _ in range(8)]
+    ys = [(x @ normal > 0).astype(np.int32) for x in xs]
+    ys[:2] = [rng.integers(0, 2, 400).astype(np.int32) for _ in range(2)]
+    data = federation(xs, ys)
+    state, info, _ = run(made(safe_graph), data, 4)
+    models = deployed(made(safe_graph), state, 8, data)
+    equal(tree.take(models, jnp.arange(2)), tree.broadcast(state.server, 2))
+    assert np.asarray(info.metrics["common"][-1]) < 0.9
 
 
 def test_an_embedding_is_the_mean_of_products_of_unit_vectors():

@@ -680,7 +680,7 @@ TABLE = [
     ),
     Kernel(
         "evidence.shrunk_means",
-        lambda c: evidence.shrunk_means(c.models, c.models**2 + 1.0, c.sizes.astype(float)),
+        lambda c: evidence.shrunk_means(c.models, c.models**2 + 1.0, c.sizes.astype(float)).mean,
         "rows",
         decades=15,
         tolerance=1e-4,

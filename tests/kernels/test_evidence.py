@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from test_measured import solve
 
-from jaxfl.kernels.evidence import all_for_one_rows, embedding_rows, shrunk_means
+from jaxfl.kernels.evidence import all_for_one_rows, embedding_rows, predictable, shrunk_means
 
 
 @pytest.mark.slow
@@ -103,7 +103,7 @@ def hierarchy(rng, between, counts):
     means = np.array([[x.mean()] for x in draws])
     squares = np.array([[np.mean(x**2)] for x in draws])
     given = (jnp.asarray(x, jnp.float32) for x in (means, squares, counts))
-    return true, means, squares, np.asarray(shrunk_means(*given))
+    return true, means, squares, shrunk_means(*given)
 
 
 def test_shrunk_means_are_the_expectations_of_random_effects():
@@ -121,7 +121,10 @@ def test_shrunk_means_are_the_expectations_of_random_effects():
         for m, n in zip(means[:, 0], counts, strict=True)
     ]
     assert between > 0
-    np.testing.assert_allclose(found[:, 0], expected, rtol=1e-4)
+    np.testing.assert_allclose(found.mean[:, 0], expected, rtol=1e-4)
+    np.testing.assert_allclose(found.common[0], common, rtol=1e-4)
+    variance = 1 / (counts / within + 1 / between)
+    np.testing.assert_allclose(found.variance[:, 0], variance, rtol=1e-4)
 
 
 @pytest.mark.slow
@@ -131,7 +134,7 @@ def test_shrunk_means_are_nearer_to_the_truth_than_the_means_and_their_mean(betw
     errors = np.zeros(3)
     for _ in range(20):
         true, means, _, found = hierarchy(rng, between, np.full(20, 8))
-        candidates = (found[:, 0], means[:, 0], np.full(20, means.mean()))
+        candidates = (np.asarray(found.mean)[:, 0], means[:, 0], np.full(20, means.mean()))
         errors += [np.mean((x - true) ** 2) for x in candidates]
     assert errors[0] < errors[1:].min() + 0.1 * errors[1:].max()
 
@@ -139,9 +142,44 @@ def test_shrunk_means_are_nearer_to_the_truth_than_the_means_and_their_mean(betw
 def test_a_client_without_examples_has_the_common_mean():
     means = jnp.array([[0.2], [0.4], [9.0]])
     squares = means**2 + 0.01
-    found = shrunk_means(means, squares, jnp.array([10.0, 10.0, 0.0]))
+    found = shrunk_means(means, squares, jnp.array([10.0, 10.0, 0.0])).mean
     np.testing.assert_allclose(found[2], 0.3, atol=1e-6)
-    assert shrunk_means(means, squares, jnp.zeros(3)).tolist() == [[0.0]] * 3
+    assert shrunk_means(means, squares, jnp.zeros(3)).mean.tolist() == [[0.0]] * 3
+
+
+def moments(x):
+    return [np.mean(x), np.mean(np.square(x))]
+
+
+@pytest.mark.parametrize("labels", [2, 10])
+@pytest.mark.parametrize("size", [1, 2, 5, 20, 100])
+def test_clients_of_random_labels_are_told_from_those_that_can_be_predicted(size, labels):
+    """Of twelve clients four are right in nine of ten, one has one label, and six random labels."""
+    rng = np.random.default_rng(7)
+    found = []
+    for _ in range(40):
+        right = [rng.random(size) < p for p in [0.9] * 4 + [1.0, 0.6] + [1 / labels] * 6]
+        chance = [rng.random(size) < p for p in [1 / labels] * 4 + [1.0] + [1 / labels] * 7]
+        given = [jnp.array([moments(x) for x in of]) for of in (right, chance)]
+        found.append(np.asarray(predictable(*given, jnp.full(12, float(size)))))
+    share = np.mean(found, axis=0)
+    assert share[:5].min() >= 0.99
+    if labels == 10:
+        assert share[5] > 0.8  # right in six of ten, where chance is in one
+    # One example accuses nobody, twenty find random ones of ten labels, 100 also of two.
+    if size == 1:
+        assert share.min() == 1
+    if size * labels >= 200:
+        assert share[6:].max() < 0.1
+
+
+def test_scores_of_any_scale_give_the_same_answer_and_who_has_none_counts():
+    scores = jnp.array([[0.9, 0.9], [0.8, 0.8], [0.1, 0.1], [jnp.nan, 0.1], [0.1, 0.1]])
+    chance, counts = jnp.full((5, 2), 0.1), jnp.array([20.0, 20, 20, 20, 0])
+    for scale in (1.0, 1e-9, 1e9):
+        by = jnp.array([[scale, scale**2]])
+        found = predictable(scores * by, chance * by, counts)
+        assert found.tolist() == [True, True, False, True, True]
 
 
 @pytest.mark.slow
@@ -160,5 +198,5 @@ def test_a_gradient_beyond_all_measure_changes_no_weights_of_the_others():
 
 def test_where_no_client_has_two_examples_all_have_the_common_mean():
     means = jnp.array([[0.4], [-0.6], [0.4], [0.4]])
-    found = shrunk_means(means, means**2, jnp.ones(4))
+    found = shrunk_means(means, means**2, jnp.ones(4)).mean
     np.testing.assert_allclose(found, np.full((4, 1), 0.15), atol=1e-6)

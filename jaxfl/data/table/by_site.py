@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxfl.core.errors import InputError, check, warn
+from jaxfl.core.options import checked
 from jaxfl.data.arrays import from_arrays
 from jaxfl.data.source import Source
 from jaxfl.data.table.fit import (
@@ -34,6 +35,7 @@ TASKS = (None, "classification", "regression")
 DECISIONS = ("target", "id", "leave_out", "categories", "missing", "task")
 
 
+@checked
 def table_summary(
     table: Any,
     target: str,

@@ -154,7 +154,7 @@ def test_what_nobody_should_know_is_not_told():
     names = frame(9, ["x"], name=[f"Mr {row}" for row in range(9)])
     with pytest.raises(InputError, match=r"column name holds another text in each row"):
         table_summary(names, "stage", id="id")
-    with pytest.raises(InputError, match=r"leave_out is 'name': expected a tuple of words"):
+    with pytest.raises(InputError, match=r"leave_out of table_summary is 'name': expected a list"):
         table_summary(names, "stage", id="id", leave_out="name")
     with pytest.warns(RunWarning, match=r"leave_out names nane, which the table does not have"):
         table_summary(frame(9, ["x"]), "stage", id="id", leave_out=("nane",))
