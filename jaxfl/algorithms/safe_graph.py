@@ -44,6 +44,7 @@ from jaxfl.kernels import (
     shrunk_means,
 )
 from jaxfl.training import completion, data_loss
+from jaxfl.training.batches import read
 from jaxfl.training.loop import sum_parts
 
 # of the signs that stand for the inputs of an example
@@ -176,8 +177,9 @@ def safe_graph(
         return Outcome(ServerState(model), Down(model, (own, tuned)), weights)
 
     def compare(key: PRNGKey, memory: Choice, down: Down, cohort: Cohort) -> Turn[Choice]:
-        tuned, own, *_ = memory.candidates
-        candidates = Candidates(tuned, own, *down.each, steps.deploy_common((), down, cohort))
+        mixture, tuned_mixture = down.each
+        common = steps.deploy_common((), down, cohort)
+        candidates = Candidates(*memory.candidates[:2], mixture, tuned_mixture, common)
         now, counts = values_of(candidates, cohort)
 
         def average(before: Array, now: Array) -> Array:
@@ -374,7 +376,7 @@ def held_out_values(
             y, places = part.y
             target = problem.compared(part.x, y)
             # The targets of other examples.
-            x, y = (jax.tree.map(lambda leaf: leaf[places], of) for of in (data.x, data.y))
+            x, y = (read(of, (places,), jnp.array(True)) for of in (data.x, data.y))
             others = problem.compared(x, y)
             each = jnp.stack([value(problem, model, part.x, target) for model in models])
             chance = jnp.stack([value(problem, model, part.x, others) for model in models])

@@ -158,9 +158,9 @@ def test_values_are_those_of_the_held_out_examples(validates):
 def test_clients_with_random_labels_take_the_model_of_fedavg():
     rng = np.random.default_rng(0)
     normal = rng.normal(size=8)
-    xs = [rng.normal(size=(400, 8)).astype(np.float32) for _ in range(8)]
+    xs = [rng.normal(size=(1000, 8)).astype(np.float32) for _ in range(8)]
     ys = [(x @ normal > 0).astype(np.int32) for x in xs]
-    ys[:2] = [rng.integers(0, 2, 400).astype(np.int32) for _ in range(2)]
+    ys[:2] = [rng.integers(0, 2, 1000).astype(np.int32) for _ in range(2)]
     data = federation(xs, ys)
     state, info, _ = run(made(safe_graph), data, 4)
     models = deployed(made(safe_graph), state, 8, data)
