@@ -269,7 +269,6 @@ def run_family(
     family: str,
     base: Config,
     methods: tuple[str, ...],
-    graph: str,
     weights: Path | None,
     results: dict[str, Any],
     save: Callable,
@@ -308,8 +307,6 @@ def run_family(
         began = time.perf_counter()
         if method not in programs:
             config = replace(configs[first], algorithm=method)
-            if method == "safe_graph":
-                config = replace(config, hyper={"graph": graph})
             programs[method] = program(config, data[first])
         place = list(configs).index(name) * base.seeds
         federation = jax.tree.map(lambda x, p=place: x[p : p + base.seeds], whole)
@@ -377,7 +374,6 @@ def main(
     seeds: int = 3,
     first_seed: int = 0,
     val: float = 0.2,
-    graph: str = "embeddings",
     weights: Path | None = None,
     out: Path = Path("runs/never_worse"),
 ) -> None:
@@ -392,12 +388,11 @@ def main(
       seeds: how many.
       first_seed: the first of them.
       val: the share of a client's examples that are for validation.
-      graph: the option of `safe_graph`.
       weights: of EfficientNet-Lite0; without them the settings of its features are left out.
       out: directory to write; results that it holds already are not computed again.
     """
     options = {"rounds": rounds, "local_steps": local_steps, "seeds": seeds, "val": val}
-    options |= {"first_seed": first_seed, "graph": graph}
+    options |= {"first_seed": first_seed}
     file = out / "accuracy.json"
     results = partial_results.load(file, options)
     save = partial(partial_results.save, file, options, results)
@@ -417,7 +412,7 @@ def main(
             seed=first_seed,
             val=val,
         )
-        run_family(family, base, methods, graph, weights, results, save)
+        run_family(family, base, methods, weights, results, save)
     header = ["setting", *COLUMNS, "margin"]
     table = Table(*header)
     for row in rows(results):

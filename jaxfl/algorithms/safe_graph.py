@@ -11,7 +11,7 @@ client i deploys the best of the five; v_i is the best of v_i and of the two mix
 """
 
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +36,6 @@ from jaxfl.core.over_clients import over_clients
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Problem, Task
 from jaxfl.kernels import (
-    all_for_one_rows,
     embedding_rows,
     isolate,
     mix,
@@ -97,14 +96,12 @@ class Choice(NamedTuple):
 
 @method(
     title="safe graph",
-    paper="none; jaxfl's own (2026), with weights after arXiv 2603.02233 and 2507.06844",
+    paper="none; jaxfl's own (2026), with weights after arXiv 2603.02233",
     personal="the choice of a model",
     sends="two models, the mean of its examples in random features, and scores",
     advice="raise --val, by which clients choose",
 )
-def safe_graph(
-    task: Task, *, graph: Literal["embeddings", "binary", "continuous"] = "embeddings"
-) -> Algorithm:
+def safe_graph(task: Task) -> Algorithm:
     """Local training, FedAvg, FedAvg with fine-tuning, or a graph, as held-out examples say.
 
     For clients of which nobody knows how they differ. In a round a client trains the global and its
@@ -113,9 +110,8 @@ def safe_graph(
     score (before its first round the global model), and goes on with the best of its personal model
     and the two mixtures. So a wrong graph leaves local training, and FedAvg is always there.
 
-    The graph has no strength to choose, see `kernels.evidence`. With "embeddings" a client mixes
-    with those whose examples differ from its own by no more than their means err; with "binary" and
-    "continuous" with those whose update of the global model is nearer to its own than 0 is.
+    The graph has no strength to choose: a client mixes with those whose examples differ from its
+    own by no more than their means err (`embedding_rows`).
 
     The choice: the value of a model on an example is its score, by which one with the same score
     and a smaller error is better, see `value`. s_ic is the mean over held-out examples of client i
@@ -132,7 +128,6 @@ def safe_graph(
 
     Args:
       task: the model and its training.
-      graph: of what the weights are made.
 
     Example:
       >>> _, info = one_round(safe_graph(task))
@@ -140,7 +135,7 @@ def safe_graph(
       ((4, 4), ['common', 'mixture', 'own', 'tuned', 'tuned_mixture'])
     """
     fit = task.trainer(data_loss(task.problem))
-    embed, of_data = embeddings(task.problem), graph == "embeddings"
+    embed = embeddings(task.problem)
     values_of = held_out_values(task)
 
     def init(key: PRNGKey, train: Dataset) -> tuple[Memory, ServerState]:
@@ -157,22 +152,16 @@ def safe_graph(
         common = steps.deploy_common((), down, cohort)
         tuned = fit(stream(key, "fit"), common, None, cohort)
         own = fit(stream(key, "second_fit"), memory.own, None, cohort)
-        plain = embed(cohort.train) if of_data else ()
-        up = Up((tuned.params, own.params), (common, memory.own), plain)
+        up = Up((tuned.params, own.params), (common, memory.own), embed(cohort.train))
         report = Report((tuned.loss + own.loss) / 2, tuned.batches + own.batches, own.params)
         candidates = Candidates(tuned.params, own.params)
         return Choice(candidates, memory.held_out, memory.rounds), up, report
 
-    def weigh(uploads: Uploads) -> Float[Array, "m m"]:
-        if of_data:
-            mean, variance = uploads.plain
-            return embedding_rows(mean, variance, uploads.reported)
-        updates = jax.tree.map(jnp.subtract, uploads.received[0], uploads.before[0])
-        return all_for_one_rows(updates, uploads.sizes, uploads.reported, graph == "binary")
-
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
         model, _ = steps.mean_by_size(uploads._replace(received=uploads.received[0]))
-        weights = isolate(weigh(uploads), uploads.reported)
+        mean, variance = uploads.plain
+        rows = embedding_rows(mean, variance, uploads.reported)
+        weights = isolate(rows, uploads.reported)
         tuned, own = mix(weights, uploads.received)
         return Outcome(ServerState(model), Down(model, (own, tuned)), weights)
 

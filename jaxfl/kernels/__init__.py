@@ -12,8 +12,8 @@ those that one method alone needs are in their files:
   `inverse_norms`, `linear_cka`, `label_similarity`, `sinkhorn_plan`, `sinkhorn_distances`,
   `sketches`
 - weights of a graph: `collaboration_rows`, `alpha_for_groups`, `measured_rows`, `fill_rows`,
-  `all_for_one_rows`, `embedding_rows`, `shrunk_means`, `predictable`, `project_rows`,
-  `project_capped_rows`, `attentive`, `heuristic`, `graph_rows`, `contraction`,
+  `embedding_rows`, `shrunk_means`, `predictable`, `project_rows`, `project_capped_rows`,
+  `attentive`, `heuristic`, `graph_rows`, `contraction`,
   `fomo_weights`, `head_weights`, `pull_rows`, `combination_rows`, `metropolis`,
   `column_stochastic`, `random_circle`, `random_receivers`, `least_similar`, `neighbour_mean`,
   `metropolis_rows`, `share_rows`, `mean_rows`, `neighbours_of`, `edges_of`,
@@ -67,7 +67,7 @@ from jaxfl.kernels.bipartition import split_clusters
 from jaxfl.kernels.cluster import centres, kmeans, nearest, predecessors, together
 from jaxfl.kernels.coalitions import coalition_weights, find_coalitions
 from jaxfl.kernels.combination import combination_rows
-from jaxfl.kernels.evidence import all_for_one_rows, embedding_rows, predictable, shrunk_means
+from jaxfl.kernels.evidence import embedding_rows, predictable, shrunk_means
 from jaxfl.kernels.filters import dnc, fisher_mean, fltrust, linear_cka
 from jaxfl.kernels.fomo import fomo_weights
 from jaxfl.kernels.gossip import (
@@ -133,7 +133,6 @@ from jaxfl.kernels.transport import sinkhorn_distances, sinkhorn_plan
 
 __all__ = [
     "alignment",
-    "all_for_one_rows",
     "alpha_for_groups",
     "amp",
     "attention",

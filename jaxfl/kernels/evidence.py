@@ -1,75 +1,21 @@
-"""Weights of a graph from what clients' samples say of their distributions, with nothing to choose.
+"""A graph by which clients' examples differ, and choices by few examples; nothing is to be tuned.
 
-All-for-one compares gradients at one model, the other kernel means of the clients' examples. Beside
-them, for clients that choose a model by few examples: the shrinkage by which they learn from each
-other's choices, and the test whether their targets can be predicted at all.
+The weights compare kernel means of the clients' examples. For clients that choose a model by few
+examples there is the shrinkage by which they learn from each other's choices, and the test whether
+their targets can be predicted at all.
 """
 
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from jaxfl.core.options import checked
-from jaxfl.core.shapes import Stack
-from jaxfl.core.tree import LARGEST_ENTRY
-from jaxfl.kernels.mixing import positive_rows
-from jaxfl.kernels.similarity import gram, scaled, squared_differences
+from jaxfl.kernels.similarity import squared_differences
 from jaxfl.kernels.simplex import fill_rows
 
 # The smallest number that counts as a variance.
 LEAST = 1e-12
-
-
-@checked
-def all_for_one_rows(
-    grads: Stack,
-    sizes: Int[Array, "m"],
-    reported: Bool[Array, "m"] | None = None,
-    binary: bool = True,
-) -> Float[Array, "m m"]:
-    """Rows of adaptive All-for-one: who has a gradient like the client's own, at the same model.
-
-    The similarity of client j for client i is r_ij = max(0, 1 - |g_i - g_j|^2 / |g_i|^2). It is
-    positive where a step along -g_j lowers a smooth loss of client i by its first-order bound:
-    |g_i - g_j| < |g_i|. Binary weights are n_j over the clients with r_ij > 0; continuous ones are
-    in proportion to r_ij.
-
-    Le Bars, Philippenko, Scaman and Massoulié, 2025, https://arxiv.org/abs/2507.06844.
-
-    Differs: the paper was not at hand, and the criterion is that of its authors' code, which has
-    the length of the difference in place of its square. There every client's gradient is computed
-    at every other client's model; here all are of one model.
-
-    Args:
-      grads: g, gradients or updates from one common model [M, ...].
-      sizes: n, numbers of examples [M].
-      reported: whose gradients count [M]. None: everybody's.
-      binary: which form the weights have.
-
-    Returns:
-      Row-stochastic [M, M].
-
-    Example:
-      >>> grads = jnp.array([[1.0, 0.0], [1.0, 0.5], [-1.0, 0.0]])
-      >>> rows = all_for_one_rows(grads, jnp.array([10, 30, 10]))
-      >>> rows.tolist()
-      [[0.25, 0.75, 0.0], [0.25, 0.75, 0.0], [0.0, 0.0, 1.0]]
-    """
-    rescaled, power = scaled(grads)
-    products = gram(rescaled)
-    own = jnp.diagonal(products)
-    # How much longer g_j is than g_i, so that one long gradient does not make the others vanish.
-    longer = jnp.minimum(power[None] / power[:, None], LARGEST_ENTRY)
-    # 1 - |g_i - g_j|^2 / |g_i|^2 = (2 g_i . g_j - g_j . g_j) / g_i . g_i
-    share = (2 * products * longer - own[None] * longer**2) / jnp.where(own > 0, own, 1.0)[:, None]
-    diagonal = jnp.eye(own.size, dtype=bool)
-    ratio = jnp.where(diagonal, 1.0, jnp.clip(share, 0.0, 1.0))
-    if reported is not None:
-        ratio = jnp.where(reported[None], ratio, 0.0)
-    if binary:
-        ratio = jnp.where(ratio > 0, jnp.maximum(sizes, 1)[None].astype(ratio.dtype), 0.0)
-    return positive_rows(ratio)
 
 
 @checked

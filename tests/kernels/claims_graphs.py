@@ -658,20 +658,6 @@ TABLE = [
     ),
     Kernel("similarity.scaled", lambda c: scaled(c.models)[0], "rows", "twins"),
     Kernel(
-        "evidence.all_for_one_rows: binary",
-        lambda c: evidence.all_for_one_rows(c.models, c.sizes, c.reported),
-        "pairs",
-        "simplex",
-        0,
-    ),
-    Kernel(
-        "evidence.all_for_one_rows: continuous",
-        lambda c: evidence.all_for_one_rows(c.models, c.sizes, c.reported, binary=False),
-        "pairs",
-        "simplex",
-        0,
-    ),
-    Kernel(
         "evidence.embedding_rows",
         lambda c: evidence.embedding_rows(c.models, 1 / (1.0 + c.sizes), c.reported),
         "pairs",

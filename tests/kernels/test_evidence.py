@@ -5,30 +5,7 @@ import numpy as np
 import pytest
 from test_measured import solve
 
-from jaxfl.kernels.evidence import all_for_one_rows, embedding_rows, predictable, shrunk_means
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("binary", [True, False])
-def test_all_for_one_weighs_the_gradients_that_are_near_for_their_length(binary):
-    rng = np.random.default_rng(0)
-    grads = rng.normal(size=(6, 20)) + 2 * rng.normal(size=(2, 20))[np.arange(6) % 2]
-    sizes = np.array([10, 20, 30, 40, 50, 60])
-    reported = np.array([True, True, True, False, True, True])
-    expected = np.zeros((6, 6))
-    for i in range(6):
-        for j in range(6):
-            apart = np.sum((grads[i] - grads[j]) ** 2) / np.sum(grads[i] ** 2)
-            if reported[j] and apart < 1:
-                expected[i, j] = sizes[j] if binary else 1 - apart
-    expected /= np.where(
-        expected.sum(axis=1, keepdims=True) > 0, expected.sum(axis=1, keepdims=True), 1
-    )
-    found = all_for_one_rows(
-        {"w": jnp.asarray(grads, jnp.float32)}, jnp.asarray(sizes), jnp.asarray(reported), binary
-    )
-    assert ((expected > 0).sum(axis=1) > 1)[reported].all()
-    np.testing.assert_allclose(np.asarray(found)[reported], expected[reported], atol=1e-5)
+from jaxfl.kernels.evidence import embedding_rows, predictable, shrunk_means
 
 
 def samples(rng, centres, counts, dimension=60):
@@ -180,20 +157,6 @@ def test_scores_of_any_scale_give_the_same_answer_and_who_has_none_counts():
         by = jnp.array([[scale, scale**2]])
         found = predictable(scores * by, chance * by, counts)
         assert found.tolist() == [True, True, False, True, True]
-
-
-@pytest.mark.slow
-def test_a_gradient_beyond_all_measure_changes_no_weights_of_the_others():
-    rng = np.random.default_rng(2)
-    grads = rng.normal(size=(5, 20)) * 0.5 + rng.normal(size=20)
-    sizes = jnp.full(5, 10)
-    expected = np.asarray(all_for_one_rows(jnp.asarray(grads[:4]), sizes[:4], None, False))
-    assert ((expected > 0).sum(axis=1) > 1).all()
-    for factor in (1e7, 1e14):
-        grads[4] *= factor
-        found = np.asarray(all_for_one_rows(jnp.asarray(grads), sizes, None, False))
-        np.testing.assert_allclose(found[:4, :4], expected, atol=1e-5)
-        assert (found[:4, 4] == 0).all()
 
 
 def test_where_no_client_has_two_examples_all_have_the_common_mean():
