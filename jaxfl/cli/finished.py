@@ -14,7 +14,8 @@ from jaxfl.cli.command_options import Predict, Report
 from jaxfl.core import tree
 from jaxfl.core.errors import check, warn
 from jaxfl.data.arrays import read_npz
-from jaxfl.data.table.read import Sheet, formats, read_sheet
+from jaxfl.data.table.prepare import weights_of_rows
+from jaxfl.data.table.read import Sheet, formats, read_sheet, without
 from jaxfl.data.table.windows import examples
 from jaxfl.experiment.reading.by_client import client_answers
 from jaxfl.experiment.reading.client_ids import id_or_name
@@ -119,7 +120,8 @@ def predict(command: Predict, console: Console) -> None:
         f"{command.out} exists: choose another --out, or add --overwrite",
     )
     warn_of_first(run, command)
-    client = run.client_id(id_or_name(command.client or "0", run.names))
+    whom = 0 if command.client is None else id_or_name(command.client, run.names)
+    client = run.client_id(whom)
     whose = {"which": command.which, "seed": command.seed, "fold": command.fold}
     ask = functools.partial(run.predict, client, **whose)
     if is_npz(command.input):
@@ -135,11 +137,7 @@ def predict(command: Predict, console: Console) -> None:
     check(command.proba or not command.calibrate, "--calibrate is given without --proba: give both")
     processes.check_backend()
     predictions = ask(new.x)
-    check(
-        new.y is None or (new.y.shape == predictions.shape and new.y.dtype.kind in "buif"),
-        f"y in {command.input} is not numbers of shape {predictions.shape}: give a target for each "
-        "input, or leave it out",
-    )
+    check_targets(new, predictions, run, command.input)
     numbers = {"prediction": predictions}
     if predictions.ndim > 1:
         flat = predictions.reshape(len(predictions), -1)
@@ -161,15 +159,16 @@ def predict(command: Predict, console: Console) -> None:
         files.write_file(command.out, csv_text(names, columns))
         console.print(f"written to {command.out}", markup=False, highlight=False)
     if command.calibrate:
-        temperature = run.temperature(client, which=command.which, seed=command.seed)
-        console.print(f"temperature of the probabilities: {temperature:.4g}")
+        console.print(f"temperature of the probabilities: {run.temperature(client, **whose):.4g}")
     if new.y is not None:
         outputs = run.scores(client, new.x, **whose)
+        if command.calibrate:
+            outputs = outputs / run.temperature(client, **whose)
         inputs = run.summary.get("inputs")
         default = default_metric(inputs["classes"] if inputs else 0)
         for name in run.config.metric or (default,):
             metric = metric_of(name, run.class_names)
-            score = score_of(metric, outputs, predictions, new.y, new.unit)
+            score = score_of(metric, outputs, predictions, new)
             console.print(f"{metric.title}: {score:.4f}", markup=False, highlight=False)
 
 
@@ -188,8 +187,34 @@ def warn_of_first(run: experiment.FinishedRun, command: Predict) -> None:
         warn(f"the model that predicts is that of {' and of '.join(first)}")
 
 
+def check_targets(
+    new: "Examples", predictions: np.ndarray, run: experiment.FinishedRun, file: Path
+) -> None:
+    """Raises an `InputError` unless the targets of new examples, if any, can be those of the run."""
+    if new.y is None:
+        return
+    check(
+        new.y.shape == predictions.shape and new.y.dtype.kind in "buif",
+        f"y in {file} is not numbers of shape {predictions.shape}: give a target for each "
+        "input, or leave it out",
+    )
+    inputs = run.summary.get("inputs")
+    if classes := inputs["classes"] if inputs else 0:
+        # A position without a label has -1.
+        least = -1 if predictions.ndim > 1 else 0
+        known = (new.y >= least) & (new.y < classes) & (new.y == np.floor(new.y))
+        expected = f"labels from {least} to {classes - 1}"
+    else:
+        known, expected = np.isfinite(new.y), "finite numbers"
+    check(
+        bool(known.all()),
+        f"y in {file} has {new.y[~known].ravel()[0] if not known.all() else ''}: expected "
+        f"{expected}, or no y",
+    )
+
+
 def score_of(
-    metric: Metric, outputs: np.ndarray, predictions: np.ndarray, y: np.ndarray, unit: float
+    metric: Metric, outputs: np.ndarray, predictions: np.ndarray, new: "Examples"
 ) -> float:
     """The value of a metric on new examples, in the unit of their targets.
 
@@ -197,16 +222,17 @@ def score_of(
       metric: of the run.
       outputs: of the model [B, ...].
       predictions: made of them [B, ...].
-      y: targets.
-      unit: of numbers; 1 of labels.
+      new: the examples, with targets.
     """
+    y, unit = np.asarray(new.y), new.unit
+    weights = np.ones(len(y), np.float32) if new.weights is None else np.float32(new.weights)
     if metric is METRICS["accuracy"]:
         # Positions without a label, which are -1, do not count.
         labelled = y >= 0 if predictions.ndim > 1 else np.ones(y.shape, bool)
-        return float(np.mean((predictions == y)[labelled]))
+        each = weights.reshape(-1, *[1] * (y.ndim - 1)) * labelled
+        return float(np.average(predictions == y, weights=each))
     targets = y if unit == 1.0 else unit * y
-    given = (unit * outputs, targets, np.ones(len(y), np.float32))
-    return float(metric.score(*map(jnp.asarray, given)))
+    return float(metric.score(*map(jnp.asarray, (unit * outputs, targets, weights))))
 
 
 EXAMPLE = "example"  # of an npz file, by its place
@@ -223,6 +249,7 @@ class Examples(NamedTuple):
     classes: tuple[str, ...] = ()  # names of the labels
     mean: float = 0.0  # of numbers as targets, in their own unit
     unit: float = 1.0
+    weights: np.ndarray | None = None  # of the examples in scores [N]; None: all alike
 
     def words(self, predictions: np.ndarray) -> list:
         """Predictions as a reader knows them: names of labels, or numbers in their own unit."""
@@ -258,11 +285,16 @@ def examples_of_csv(run: experiment.FinishedRun, sheet: Sheet) -> Examples:
     """
     schema = run.schema
     x, y, rows = examples(schema, sheet)
+    weights = None
+    if schema.weight in sheet.columns:
+        weights = weights_of_rows(schema.weight, without(sheet, schema.missing))
+    elif schema.weight and y is not None:
+        warn(f"{sheet.file} lacks {schema.weight}, which weighs the rows: all rows count alike")
     target = schema.target
     words = sheet.columns.get(schema.id, [str(line) for line in sheet.lines])
     names = [words[row] for row in rows]
     column = schema.id if schema.id in sheet.columns else "line"
-    return Examples(x, y, column, names, target.classes, target.mean, target.deviation)
+    return Examples(x, y, column, names, target.classes, target.mean, target.deviation, weights)
 
 
 def draw_searches(command: Report, out: Path, style: Style, console: Console) -> None:

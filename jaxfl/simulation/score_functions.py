@@ -16,7 +16,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, Int, Shaped
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from jaxfl.core.errors import check
 from jaxfl.simulation.each_label import each_label
@@ -124,16 +124,17 @@ def _by_order(
     """A measure of the order of examples by the odds of a label, or its mean over the labels."""
     logits, y, weight = flat_labels(predictions, y, weight)
     classes = logits.shape[-1]
-    rounding = 2 * jnp.finfo(logits.dtype).eps * (1 + jnp.abs(logits).max(axis=-1))
-    rounding = jnp.where(jnp.isfinite(rounding), rounding, 0.0)
 
     def of_label(label: Array) -> Number:
         # The logarithm of the odds of the label: its order is that of the probability, and it does
         # not become one number for all probabilities near 1.
         others = jnp.where(jnp.arange(classes) == label, -jnp.inf, logits)
-        odds = jnp.take(logits, label, axis=-1) - jax.nn.logsumexp(others, axis=-1)
-        ones, zeros, first, last = _in_order(odds, y == label, weight, rounding)
-        value = measure(ones, zeros, first, last)
+        own, against = jnp.take(logits, label, axis=-1), jax.nn.logsumexp(others, axis=-1)
+        largest = jnp.maximum(jnp.abs(own), jnp.abs(against))
+        rounding = 2 * jnp.finfo(logits.dtype).eps * (1 + largest)
+        rounding = jnp.where(jnp.isfinite(rounding), rounding, 0.0)
+        ones, zeros, first, last = _in_order(own - against, y == label, weight, rounding)
+        value = jnp.clip(measure(ones, zeros, first, last), 0.0, 1.0)
         return jnp.where((ones.sum() > 0) & (zeros.sum() > 0), value, jnp.nan)
 
     if label is not None:
@@ -161,12 +162,28 @@ def _in_order(
     ones = jnp.where(positive, weight, 0.0)
     zeros = jnp.where(positive, 0.0, weight)
     place = jnp.arange(score.size)
-    apart = score[1:] - score[:-1] > rounding[1:] + rounding[:-1]
-    begins = jnp.concatenate([jnp.ones(1, bool), apart])
+    # Equal are those that are within rounding of the first one of them; from one to the next all
+    # examples might be.
+    beyond = jnp.searchsorted(score, score + 2 * rounding, side="right")
+    begins = _orbit(beyond)
     ends = jnp.concatenate([begins[1:], jnp.ones(1, bool)])
     first = lax.cummax(jnp.where(begins, place, 0))
     last = lax.cummin(jnp.where(ends, place, score.size - 1), reverse=True)
     return ones, zeros, first, last
+
+
+def _orbit(following: Int[Array, "n"]) -> Bool[Array, "n"]:
+    """Which places one comes to from place 0, from each to the one that follows; n is the end."""
+    n = following.size
+
+    def double(_: int, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        # All places after 0, ..., 2^k - 1 steps, and where 2^k steps lead from each place.
+        there, jump = state
+        return there.at[jump].max(there), jump[jump]
+
+    there = jnp.zeros(n + 1, bool).at[0].set(True)
+    jump = jnp.append(following, n)
+    return lax.fori_loop(0, n.bit_length(), double, (there, jump))[0][:n]
 
 
 def _area(ones: Array, zeros: Array, first: Array, last: Array) -> Number:

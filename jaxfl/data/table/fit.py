@@ -99,6 +99,7 @@ def combine(tables: Sequence[Mapping[str, Summary]], choices: Choices) -> Fit:
         choices.steps or 0,
         choices.stride or choices.steps or 0,
         tuple(name for name in recording if name is not None),
+        choices.weight or "",
     )
     twice = [name for name, count in Counter(schema.features).items() if count > 1]
     check(

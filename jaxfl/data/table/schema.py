@@ -64,6 +64,7 @@ class Schema:
     steps: int = 0  # of a window, see `windows.examples`; 0 where each row is an example
     stride: int = 0  # steps from one window to the next
     series: tuple[str, ...] = ()  # columns that name the recording of a row
+    weight: str = ""  # the column of what a row weighs in losses and scores
 
     @property
     def features(self) -> list[str]:
