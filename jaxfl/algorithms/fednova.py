@@ -23,6 +23,8 @@ from jaxfl.training import data_loss, of_statistics
 
 # From this factor on the update of a client is multiplied by more than its first steps can carry.
 MUCH = 5.0
+# Between these is how far a client gets in units of the rate, a number of steps.
+SHORTEST, LONGEST = 1e-3, 1e9
 
 
 @method(
@@ -77,7 +79,7 @@ def fednova(task: Task) -> Algorithm:
 
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
         _, sizes, reported, received, _, distance = uploads
-        mask = reported & (distance > 0)
+        mask = reported & (distance > SHORTEST) & (distance < LONGEST)
         inverse = jnp.where(mask, 1 / jnp.where(mask, distance, 1.0), 0.0)
         fractions = size_weights(sizes * mask)
         # (7): sum_i p_i |a_i| times sum_i p_i (y_i - x) / |a_i|. The second sum is a mean of the
@@ -85,7 +87,7 @@ def fednova(task: Task) -> Algorithm:
         shares = fractions * inverse
         total = shares.sum()
         weights = jnp.where(total > 0, shares / jnp.where(total > 0, total, 1.0), fractions)
-        factor = (fractions @ distance) * total
+        factor = (fractions @ jnp.where(mask, distance, 0.0)) * total
         mean = mix(weights, received)
         model = tree.interpolate(state.server, mean, factor)
         # Statistics of BatchNorm are averaged.

@@ -67,6 +67,7 @@ from jaxfl.experiment.config.effects import check_typed, idle, replaced
 from jaxfl.experiment.config.fields import SEED, DataOptions
 from jaxfl.experiment.config.hints import hints, notes_of
 from jaxfl.experiment.session.interrupt import exit_code, stops_at_once
+from jaxfl.simulation import processes
 
 # The words after `jaxfl`, in the order of its help, and the options behind each.
 NAMES = {
@@ -208,6 +209,8 @@ def one_line_warnings(errors: Console) -> Iterator[None]:
                 print(line, file=sys.stderr)
             else:
                 errors.print(line, style="yellow", markup=False)
+        elif "reading persistent compilation cache" in str(message) and processes.drop_programs():
+            show("the cache of compiled programs was damaged, and has been emptied", RunWarning)
         else:
             before(message, category, *where)
 

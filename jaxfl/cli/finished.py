@@ -190,7 +190,7 @@ def warn_of_first(run: experiment.FinishedRun, command: Predict) -> None:
 def check_targets(
     new: "Examples", predictions: np.ndarray, run: experiment.FinishedRun, file: Path
 ) -> None:
-    """Raises an `InputError` unless the targets of new examples, if any, can be those of the run."""
+    """Raises an `InputError` unless the targets of new examples can be those of the run."""
     if new.y is None:
         return
     check(

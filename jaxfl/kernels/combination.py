@@ -43,6 +43,8 @@ def combination_rows(
     """
     clients = variances.size
     reported = jnp.ones(clients, bool) if reported is None else reported
+    # A client that tells what cannot be has told nothing.
+    reported = reported & jnp.isfinite(variances) & jnp.isfinite(means).all(axis=1)
     variances = jnp.where(reported, variances, 0.0)
     means = jnp.where(reported[:, None], means, 0.0)
     common = means.sum(axis=0) / jnp.maximum(reported.sum(), 1)

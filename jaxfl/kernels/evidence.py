@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxfl.core.options import checked
+from jaxfl.kernels.mixing import possible_sizes
 from jaxfl.kernels.similarity import squared_differences
 from jaxfl.kernels.simplex import fill_rows
 
@@ -47,7 +48,8 @@ def embedding_rows(
       reported: whose means count [M]. None: everybody's.
 
     Returns:
-      Row-stochastic [M, M]. A client that did not report keeps its own.
+      Row-stochastic [M, M]. A client that did not report, or tells numbers that cannot be, keeps
+      its own.
 
     Example:
       >>> means = jnp.array([[0.0, 0.0], [0.1, 0.0], [3.0, 4.0]])
@@ -56,14 +58,15 @@ def embedding_rows(
       [[0.5, 0.5, 0.0], [0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]
     """
     M = variances.size
+    counted = jnp.isfinite(means).all(axis=1) & jnp.isfinite(variances) & (variances >= 0)
     if reported is not None:
-        # What is not known has no part in any number, not even in its last bits.
-        means = jnp.where(reported[:, None], means, 0.0)
-        variances = jnp.where(reported, variances, 1.0)
+        counted = counted & reported
+    # What is not known has no part in any number, not even in its last bits.
+    means = jnp.where(counted[:, None], means, 0.0)
+    variances = jnp.where(counted, variances, 1.0)
     bias = squared_differences(means) - variances[:, None] - variances[None]
     bias = jnp.maximum(bias, 0.0)
-    if reported is not None:
-        bias = jnp.where(reported[:, None] & reported[None], bias, jnp.inf)
+    bias = jnp.where(counted[:, None] & counted[None], bias, jnp.inf)
     bias = jnp.where(jnp.eye(M, dtype=bool), 0.0, bias)
     return fill_rows(bias, jnp.maximum(variances, LEAST))
 
@@ -114,7 +117,7 @@ def shrunk_means(
       [[0.0], [1.0]]
     """
     sound = jnp.isfinite(means + squares).all(axis=1)
-    n = jnp.where(sound, counts, 0.0)[:, None]
+    n = jnp.where(sound, possible_sizes(counts), 0.0)[:, None]
     has = n > 0
     means = jnp.where(has, means, 0.0)
     squares = jnp.where(has, squares, 0.0)
@@ -176,7 +179,7 @@ def predictable(
       [True, True, True]
     """
     sound = jnp.isfinite(scores + chance).all(axis=1)
-    n = jnp.where(sound, counts, 0.0)
+    n = jnp.where(sound, possible_sizes(counts), 0.0)
     scores = jnp.where(sound[:, None], scores, 0.0)
     chance = jnp.where(sound[:, None], chance, 0.0)
     unit = jnp.sqrt(jnp.maximum(scores[:, 1], chance[:, 1]).max())

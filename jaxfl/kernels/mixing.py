@@ -12,6 +12,8 @@ from jaxfl.core.shapes import Stack
 from jaxfl.core.types import Scalar
 from jaxfl.kernels.sparse import mix_rows
 
+LARGEST_SIZE = 1e15
+
 
 @checked
 def mix(weights: PyTree, stacked: Stack) -> PyTree:
@@ -212,7 +214,7 @@ def keep_part(weights: Float[Array, "m m"], fractions: Float[Array, "m"]) -> Flo
 
 @checked
 def positive_rows(values: Float[Array, "r m"]) -> Float[Array, "r m"]:
-    """Weights in proportion to the positive values of each row; the others have weight 0.
+    """Weights in proportion to the positive, finite values of each row; others have weight 0.
 
     A row without a positive value is that of the identity.
 
@@ -226,7 +228,7 @@ def positive_rows(values: Float[Array, "r m"]) -> Float[Array, "r m"]:
       >>> positive_rows(jnp.array([[3.0, 1.0], [-1.0, -2.0]])).tolist()
       [[0.75, 0.25], [0.0, 1.0]]
     """
-    positive = jnp.maximum(values, 0.0)
+    positive = jnp.where(jnp.isfinite(values), jnp.maximum(values, 0.0), 0.0)
     # Divided by the largest one first, a sum of large values is finite.
     largest = positive.max(axis=1, keepdims=True)
     shares = positive / jnp.where(largest > 0, largest, 1.0)
@@ -236,20 +238,20 @@ def positive_rows(values: Float[Array, "r m"]) -> Float[Array, "r m"]:
 
 
 @checked
-def possible_sizes(sizes: Shaped[Array, "m"]) -> Float[Array, "m"]:
-    """Numbers of examples as floats, 0 in place of those that cannot be: negative ones, NaN, inf.
+def possible_sizes(sizes: Shaped[Array, "*m"]) -> Float[Array, "*m"]:
+    """Numbers of examples as floats, 0 in place of those that cannot be.
 
-    A client tells its number itself.
+    A client tells its number itself. It cannot be negative, NaN, or above 1e15.
 
     Args:
-      sizes: [M], or who reported [M] bool.
+      sizes: [M], or [M, K] of K kinds; or who reported [M] bool.
 
     Example:
       >>> possible_sizes(jnp.array([3.0, -1.0, jnp.nan, jnp.inf])).tolist()
       [3.0, 0.0, 0.0, 0.0]
     """
     sizes = sizes.astype(jnp.result_type(sizes, float))
-    return jnp.where(jnp.isfinite(sizes) & (sizes > 0), sizes, 0)
+    return jnp.where((sizes > 0) & (sizes < LARGEST_SIZE), sizes, 0)
 
 
 @checked

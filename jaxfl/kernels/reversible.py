@@ -26,16 +26,17 @@ def label_similarity(counts: Shaped[Array, "m k"]) -> Float[Array, "m m"]:
     """One minus the Jensen-Shannon divergence, in bits, of the clients' label distributions.
 
     Args:
-      counts: numbers of examples of each class [M, K].
+      counts: numbers of examples of each class [M, K], see `possible_sizes`.
 
     Returns:
-      Symmetric [M, M]: 1 for equal distributions, 0 for distributions without a common class.
+      Symmetric [M, M]: 1 for equal distributions, 0 for distributions without a common class, and
+      for a client without examples and another one.
 
     Example:
       >>> label_similarity(jnp.array([[5, 5, 0], [0, 0, 9], [1, 1, 0]])).tolist()
       [[1.0, 0.0, 1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 1.0]]
     """
-    counts = counts.astype(jnp.result_type(counts, float))
+    counts = possible_sizes(counts)
     # Relative to the largest, so that the sum does not overflow.
     largest = counts.max(axis=1, keepdims=True)
     relative = counts / jnp.where(largest > 0, largest, 1.0)
@@ -47,7 +48,9 @@ def label_similarity(counts: Shaped[Array, "m k"]) -> Float[Array, "m m"]:
         divergence = _entropy((shares + one[None]) / 2) - (entropies + _entropy(one)) / 2
         return jnp.clip(1 - divergence, 0.0, 1.0)
 
-    return lax.map(row, shares)
+    known = largest > 0
+    comparable = (known & known.T) | jnp.eye(known.size, dtype=bool)
+    return jnp.where(comparable, lax.map(row, shares), 0.0)
 
 
 def _entropy(shares: Float[Array, "*m k"]) -> Float[Array, "*m"]:

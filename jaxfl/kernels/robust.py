@@ -9,7 +9,7 @@ from jaxfl.core.options import checked
 from jaxfl.core.shapes import Stack
 from jaxfl.core.trainable import of_statistics, trainable
 from jaxfl.core.types import Scalar
-from jaxfl.kernels.mixing import everybody_if_nobody, mix
+from jaxfl.kernels.mixing import everybody_if_nobody, mix, possible_sizes
 from jaxfl.kernels.similarity import inverse_norms, root, squared_differences
 
 # Cosines of float32 models that differ by less than this are equal.
@@ -258,7 +258,7 @@ def geometric_median_weights(
       [0.5, 0.5, 0.0]
     """
     counts = everybody_if_nobody(jax.tree.leaves(stacked)[0].shape[0], reported).astype(float)
-    by_model = counts if weights is None else counts * weights
+    by_model = counts if weights is None else counts * possible_sizes(weights)
     by_model = jnp.where(by_model.sum() > 0, by_model, counts)
 
     def step(shares: Float[Array, "m"], _: None) -> tuple[Float[Array, "m"], None]:

@@ -230,9 +230,29 @@ def keep_programs() -> None:
     # JAX adds its flags to the class at run time.
     folder = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
     if folder is None:
-        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        jax.config.update("jax_compilation_cache_dir", str(root / "jaxfl"))
+        jax.config.update("jax_compilation_cache_dir", str(_own_cache()))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def drop_programs() -> bool:
+    """Removes all programs that `keep_programs` has kept, unless the folder is the user's.
+
+    JAX neither mends nor replaces one that a full disk has cut, and warns of it in each run.
+
+    Returns:
+      Whether the programs are kept there.
+    """
+    # JAX adds its flags to the class at run time.
+    folder = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
+    if folder != str(_own_cache()):
+        return False
+    for file in _own_cache().glob("*-cache"):
+        file.unlink(missing_ok=True)
+    return True
+
+
+def _own_cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxfl"
 
 
 def any_process(flag: bool) -> bool:

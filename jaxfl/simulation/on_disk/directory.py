@@ -56,11 +56,14 @@ def write_federation(
     )
     check(not occupied, f"{directory} is not empty: name a new directory for the federation")
     unfinished = directory.with_name(f".{directory.name}.part")
+    if unfinished.is_symlink():
+        unfinished.unlink()
     shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
     longest = {}
     for name, data in zip(PARTS, federation, strict=True):
         folder = unfinished / name
-        folder.mkdir(parents=True)
+        folder.mkdir()
         if isinstance(data, Pool):
             arrays = {"x": data.x, "y": data.y, "weights": data.mask}
             if data.groups is not None:
