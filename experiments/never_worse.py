@@ -1,4 +1,4 @@
-"""Is a graph never worse than no graph? 33 settings in which clients differ or do not.
+"""Is a graph never worse than no graph? 48 settings in which clients differ or do not.
 
 `python -m experiments.never_worse [--data-dir DIR] [--weights FILE]`: `safe_graph` beside local
 training, FedAvg, FedAvg with fine-tuning and pFedGraph, on digits, on MNIST and Fashion-MNIST of
@@ -86,8 +86,6 @@ FAMILIES: dict[str, dict[str, dict[str, Any]]] = {
         "Dirichlet .1, 100 examples": FROZEN | {"partition": "dirichlet", "beta": 0.1},
         "swapped labels, 100 examples": FROZEN | {"partition": "iid", "concept": "swapped_labels"},
     },
-}
-FRESH: dict[str, dict[str, dict[str, Any]]] = {
     "digits, 20 clients": {
         "Dirichlet .3": {"partition": "dirichlet", "beta": 0.3},
         "IID, 8 examples": {"partition": "iid", "max_examples": 8},
@@ -123,6 +121,42 @@ FRESH: dict[str, dict[str, dict[str, Any]]] = {
     },
     "regression, 12 clients": {
         "three groups": {"partition": "natural", "clients": None, "model": "linear"},
+    },
+}
+# Families that had no part in the making of the method.
+FRESH: dict[str, dict[str, dict[str, Any]]] = {
+    "MNIST, 10 clients": {
+        "Dirichlet .5, 80 examples": MNIST
+        | {"partition": "dirichlet", "beta": 0.5, "max_examples": 80},
+        "rotation, 80 examples": MNIST
+        | {"partition": "iid", "concept": "rotation", "max_examples": 80},
+        "IID, 80 examples": MNIST | {"partition": "iid", "max_examples": 80},
+        "random labels in 3, IID, 80 examples": MNIST
+        | {"partition": "iid", "max_examples": 80, "random_labels": 3},
+        "200 and 20 examples, Dirichlet .5": MNIST
+        | {"partition": "dirichlet", "beta": 0.5, "max_examples": 200, "few": 20},
+    },
+    "MNIST, 40 clients": {
+        "labels, 30 examples": MNIST | {"partition": "pathological", "max_examples": 30},
+        "Dirichlet .2, 40 examples": MNIST
+        | {"partition": "dirichlet", "beta": 0.2, "max_examples": 40},
+        "swapped labels, 40 examples": MNIST
+        | {"partition": "iid", "concept": "swapped_labels", "max_examples": 40},
+        "IID, 15 examples": MNIST | {"partition": "iid", "max_examples": 15},
+        "random labels in 10, rotation, 40 examples": MNIST
+        | {"partition": "iid", "concept": "rotation", "max_examples": 40, "random_labels": 10},
+    },
+    "digits, 15 clients": {
+        "Dirichlet .2": {"partition": "dirichlet", "beta": 0.2},
+        "IID, 60 examples": {"partition": "iid", "max_examples": 60},
+        "noise in features": {"partition": "iid", "concept": "feature_noise"},
+        "rotation, 60 examples": {"partition": "iid", "concept": "rotation", "max_examples": 60},
+        "60 and 12 examples, swapped labels": {
+            "partition": "iid",
+            "concept": "swapped_labels",
+            "max_examples": 60,
+            "few": 12,
+        },
     },
 }
 FAMILIES |= FRESH

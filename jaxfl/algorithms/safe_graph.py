@@ -56,6 +56,8 @@ BINS = 256
 PART = 32
 # A client without validation data holds out one of so many examples of its training.
 FOLD = 5
+# A candidate has to be better by so many standard deviations than the one that is best for all.
+DEVIATIONS = 2.0
 
 
 class HeldOut(NamedTuple):
@@ -118,11 +120,11 @@ def safe_graph(task: Task) -> Algorithm:
     of (value of candidate c - mean value of all five), half of this round and half of those before.
     The server, which has them all, expects of each candidate (`shrunk_means`) a value near the
     common mean where clients do not differ in what suits them, near s_ic where they do. It answers
-    with the gains over the candidate that is best for all, less their deviations (`gains`): who
-    differs from all others must have shown it. Where no candidate predicts a client's targets
-    better than chance, while the others' are predicted (`predictable`), the client takes FedAvg's
-    model and its scores tell others nothing. Held out are the validation examples; without any,
-    every fifth of a client's training.
+    with the gains over the candidate that is best for all, less two of their deviations (`gains`):
+    who differs from all others must have shown it. Where no candidate predicts a client's targets
+    better than chance, while the others' are predicted (`predictable`), its scores tell others
+    nothing, and it takes FedAvg's model unless they clearly speak for another one. Held out are the
+    validation examples; without any, every fifth of a client's training.
 
     State: memory = `Memory`; server = the global model. Metrics: who takes each candidate.
 
@@ -413,7 +415,7 @@ def partners(mask: Array) -> Int[Array, "n"]:
 
 
 def gains(held_out: HeldOut, counts: Float[Array, "m"]) -> Float[Array, "m k"]:
-    """By how much each candidate is better than the one that is best for all, less a deviation.
+    """By how much each candidate is better than the one that is best for all, less two deviations.
 
     Args:
       held_out: of the clients.
@@ -421,7 +423,8 @@ def gains(held_out: HeldOut, counts: Float[Array, "m"]) -> Float[Array, "m k"]:
 
     Returns:
       [M, K]; 0 for the candidate that is best for all. For a client whose targets are not
-      `predictable` it is 0 for the last candidate and -1 for the others.
+      `predictable` it is by how much its own examples say that a candidate is better than the last
+      one, likewise, and 0 for that.
 
     Example:
       >>> means = jnp.array([[0.1, -0.1], [0.1, -0.1], [-0.1, 0.1]])
@@ -436,9 +439,16 @@ def gains(held_out: HeldOut, counts: Float[Array, "m"]) -> Float[Array, "m k"]:
     expected, variance, common = shrunk_means(held_out.means, held_out.squares, counts * signal)
     lead = common.argmax()
     deviation = jnp.sqrt(variance + variance[:, lead, None])
+    gain = expected - expected[:, lead, None] - DEVIATIONS * deviation
+    # Of those for whom the last one stands, with a bound of the variance of a difference.
+    means, squares, *_ = held_out
+    size = jnp.maximum(counts, 1)[:, None]
+    deviation = jnp.sqrt(2 * (squares + squares[:, -1:]) / size)
+    alone = means - means[:, -1:] - DEVIATIONS * deviation
     places = jnp.arange(common.size)[None]
-    gain = jnp.where(places == lead, 0.0, expected - expected[:, lead, None] - deviation)
-    return jnp.where(signal[:, None], gain, jnp.where(places == common.size - 1, 0.0, -1.0))
+    gain = jnp.where(places == lead, 0.0, gain)
+    alone = jnp.where(places == common.size - 1, 0.0, alone)
+    return jnp.where(signal[:, None], gain, alone)
 
 
 def pick(models: Sequence[Params], places: Int[Array, "m"]) -> Params:
