@@ -11,9 +11,10 @@ from jaxtyping import PyTree
 
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError, check
+from jaxfl.core.plain_array import plain_array
 from jaxfl.core.text import composed
 from jaxfl.data.data_warnings import warn_improbable
-from jaxfl.data.inputs import X, check_finite, check_inputs, is_tree, plain_array
+from jaxfl.data.inputs import X, check_finite, check_inputs, is_tree
 from jaxfl.data.source import Source
 from jaxfl.data.superclasses import SUPERCLASSES
 from jaxfl.data.table.schema import from_json
@@ -258,7 +259,7 @@ def _number_of_classes(given: np.ndarray | int | None, name: str) -> int | None:
     """The number of classes, if it is given: a number, or an array of one number."""
     if given is None:
         return None
-    array = np.asarray(given)
+    array = plain_array(given, f"classes of {name}")
     check(
         array.ndim == 0 and array.dtype.kind in "ui" and 0 < int(array) < 2**31,
         f"classes of {name} is {array.tolist()!r:.60}: expected a positive integer, how many "
@@ -279,13 +280,15 @@ def _names(kind: str, names: np.ndarray | Sequence[str], count: int, name: str) 
     Raises:
       InputError: there are more or fewer, or some are no names or the same.
     """
-    array = np.asarray(names)
+    array = plain_array(names, f"{kind} of {name}")
     if not array.size:
         return ()
     words = tuple(composed(str(word)) for word in array.reshape(-1).tolist())
     expected = f"expected {count} different names of at most {LONGEST} letters that can be printed"
     check(
-        array.ndim == 1 and array.dtype.kind in "UO" and len(words) == count,
+        array.ndim == 1
+        and all(isinstance(word, str) for word in array.tolist())
+        and len(words) == count,
         f"{kind} of {name} have shape {array.shape} and type {array.dtype}: {expected}",
     )
     wrong = [
@@ -299,7 +302,7 @@ def _names(kind: str, names: np.ndarray | Sequence[str], count: int, name: str) 
 
 def _superclasses(groups: np.ndarray | Sequence[int], classes: int, name: str) -> tuple[int, ...]:
     """The superclass of each class, or none."""
-    array = np.asarray(groups)
+    array = plain_array(groups, f"superclasses of {name}")
     if not array.size:
         return ()
     check(

@@ -10,6 +10,7 @@ from jaxtyping import Array, PyTree
 from jaxfl.core import tree
 from jaxfl.core.errors import check, warn
 from jaxfl.core.options import checked
+from jaxfl.core.plain_array import plain_array
 from jaxfl.core.types import Federation, Pool
 from jaxfl.data.concept import Concept, shift_training_set
 from jaxfl.data.data_warnings import Splits, warn_improbable
@@ -184,7 +185,7 @@ def check_parts(parts: Parts | np.ndarray, examples: int) -> Parts:
         f"{len(parts) if hasattr(parts, '__len__') else 0}: expected a list with an array of row "
         "numbers for each client, one or more",
     )
-    rows_of = [np.asarray(rows) for rows in parts]
+    rows_of = [plain_array(rows, f"the rows of client {i}") for i, rows in enumerate(parts)]
     for client, rows in enumerate(rows_of):
         check(
             rows.ndim == 1 and (rows.dtype.kind in "iu" or not rows.size),

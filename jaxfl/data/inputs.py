@@ -9,6 +9,7 @@ from jaxtyping import PyTree
 
 from jaxfl.core import tree
 from jaxfl.core.errors import check
+from jaxfl.core.plain_array import plain_array
 
 # The two splits.
 X = ("x_train", "x_test")
@@ -84,46 +85,6 @@ def check_inputs(x_train: PyTree, x_test: PyTree | None, vocabulary: Any, name: 
     return Inputs(x_train, x_test, scale, ids or ())
 
 
-def plain_array(values: Any, what: str) -> np.ndarray:
-    """The values as a NumPy array, which has nothing but values.
-
-    Args:
-      values: whatever NumPy reads.
-      what: they are, for the message.
-
-    Raises:
-      InputError: the values come with a mask that hides some of them, with a unit or as categories,
-        which would be lost.
-
-    Example:
-      >>> plain_array(np.ma.array([1.0, -99.0], mask=[False, True]), "x of mine")
-      Traceback (most recent call last):
-      jaxfl.core.errors.InputError: x of mine has 1 masked value, which would count as -99.0: ...
-    """
-    if isinstance(values, np.ma.MaskedArray):
-        hidden = np.ma.getdata(values)[np.ma.getmaskarray(values)]
-        many = "value" if hidden.size == 1 else "values"
-        check(
-            not hidden.size,
-            f"{what} has {hidden.size} masked {many}, which would count as "
-            f"{hidden[0] if hidden.size else 0}: fill or remove them, as by .filled(0)",
-        )
-        return np.ma.getdata(values)
-    # The columns and rows of pandas are attributes too.
-    is_frame = type(values).__module__.partition(".")[0] == "pandas"
-    check(
-        is_frame or not (hasattr(values, "unit") or hasattr(values, "units")),
-        f"{what} is a {type(values).__name__} with a unit, which would be lost: give its numbers "
-        "in the unit that you mean, such as .value or .magnitude",
-    )
-    check(
-        type(getattr(values, "dtype", None)).__name__ != "CategoricalDtype",
-        f"{what} is of categories: give their numbers (.cat.codes), and their names as class_names "
-        "if they are labels",
-    )
-    return np.asarray(values)
-
-
 def is_tree(x: Any) -> bool:
     """Whether inputs are a pytree of arrays: a dict or a tuple. A list of numbers is one array.
 
@@ -178,8 +139,8 @@ def _one_array(x_train: Any, x_test: Any, vocabulary: Any, name: str, path: str 
         f"{examples} have shape {x_train.shape[1:]} in train and {x_test.shape[1:]} in test: "
         "expected the same",
     )
-    ids = np.asarray(vocabulary)
     what = f"vocabulary{behind} of {name}"
+    ids = plain_array(vocabulary, what)
     check(
         ids.ndim == 1 and (not ids.size or (ids.dtype.kind in "ui" and ids.min() > 0)),
         f"{what} is {ids.tolist()!r:.80}: expected positive integers, a list of them",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from jaxfl.core.errors import InputError, check, warn
+from jaxfl.core.plain_array import plain_array
 from jaxfl.data.data_warnings import left_out
 from jaxfl.data.skews import (
     Parts,
@@ -194,6 +195,10 @@ def natural(
     """
     if owners is None:
         raise InputError("these data name no owners: choose another partition than natural")
+    owners = plain_array(owners, "owners")
+    check(
+        bool((owners == owners).all()), "owners have NaN: name the natural client of each example"
+    )
     ids, counts = np.unique(owners, return_counts=True)
     enough = counts >= smallest
     message = left_out(counts, smallest, [names[int(owner)] for owner in ids] if names else ())

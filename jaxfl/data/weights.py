@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.core.errors import check
+from jaxfl.core.plain_array import plain_array
 from jaxfl.core.types import Dataset, Federation
-from jaxfl.data.inputs import plain_array
 from jaxfl.data.source import Source
 
 ClassWeight = Literal["balanced"]

@@ -12,6 +12,7 @@ from jaxtyping import Array, ArrayLike, Float, Int, Shaped
 from jaxfl.core.errors import InputError, check
 from jaxfl.core.npy import read_npy
 from jaxfl.core.options import checked
+from jaxfl.core.plain_array import plain_array
 from jaxfl.graphs.topology import check_groups
 
 __all__ = ["given_weights", "hierarchy"]
@@ -93,7 +94,7 @@ def given_weights(weights: str | ArrayLike) -> np.ndarray:
     """
     if isinstance(weights, str):
         weights = read_npy(weights, "the mixing weights")
-    array = np.asarray(weights)
+    array = plain_array(weights, "weights")
     array = array[None] if array.ndim == 2 else array
     square = array.ndim == 3 and array.shape[1] == array.shape[2] and array.size > 0
     check(
@@ -108,7 +109,7 @@ def _check_rows(weights: ArrayLike, shape: tuple[int, ...]) -> Array | np.ndarra
     """Raises an `InputError` unless the weights have that shape and rows that sum to 1."""
     if isinstance(weights, Tracer):
         return weights
-    array = np.asarray(weights)
+    array = plain_array(weights, "weights")
     numbers = array.shape == shape and array.dtype.kind in "biuf" and np.isfinite(array).all()
     if not numbers or array.min() < 0 or np.abs(array.sum(axis=-1) - 1).max() > ROUNDING:
         raise InputError(

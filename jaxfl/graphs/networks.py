@@ -16,6 +16,7 @@ from jaxtyping import Array, ArrayLike, Bool, Int
 from jaxfl.core.edges import Neighbours
 from jaxfl.core.errors import InputError, check, warn
 from jaxfl.core.npy import read_npy
+from jaxfl.core.plain_array import plain_array
 from jaxfl.graphs.pairs import (
     Pairs,
     circulant_pairs,
@@ -85,7 +86,7 @@ def given_pairs(graph: str | ArrayLike, directed: bool) -> tuple[Pairs, int]:
             f"that exists, or one of {', '.join(names)}",
         )
         graph = read_npy(graph, "the graph")
-    array = np.asarray(graph)
+    array = plain_array(graph, "the graph")
     square = array.ndim == 2 and array.shape[0] == array.shape[1]
     check(
         square and array.dtype.kind in "biuf",

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from jaxfl.core.errors import check
 from jaxfl.core.npy import read_npy
+from jaxfl.core.plain_array import plain_array
 
 LONGEST = 1e30  # so that the times of many rounds can be added
 
@@ -61,7 +62,7 @@ def given_durations(durations: str | ArrayLike, clients: int) -> Float[np.ndarra
     if isinstance(durations, str):
         source = f"the durations in {durations}"
         durations = read_npy(durations, "the durations")
-    array = np.asarray(durations)
+    array = plain_array(durations, "durations")
     numbers = array.dtype.kind in "iuf" and array.size > 0
     fit = numbers and array.shape == (clients,) and bool(((array > 0) & (array <= LONGEST)).all())
     ends = f", from {array.min()} to {array.max()}" if numbers else ""

@@ -1,7 +1,8 @@
 """The server's step of a method alone, for the uploads of anybody."""
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +22,7 @@ from jaxfl.core.messages import (
     models_of,
     wire_of,
 )
+from jaxfl.core.plain_array import plain_array
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State
 from jaxfl.simulation.checks import check_algorithm
 from jaxfl.simulation.rounds import keep_finite
@@ -106,11 +108,17 @@ def server_step(algorithm: Algorithm) -> ServerStep:
         data: Dataset | None = None,
         key: PRNGKey | None = None,
     ) -> Aggregated:
-        sizes = np.asarray(sizes)
+        sizes = plain_array(sizes, "sizes")
         clients = sizes.size
-        reported = np.ones(clients, bool) if reported is None else np.asarray(reported, bool)
-        uploads, plain, before = jax.tree.map(
-            lambda x: x if isinstance(x, jax.Array) else np.asarray(x), (uploads, plain, before)
+        here = np.ones(clients, bool) if reported is None else plain_array(reported, "reported")
+        check(
+            here.dtype.kind in "buif" and bool(((here == 0) | (here == 1)).all()),
+            f"reported is {here.tolist()!r:.60}: expected True or False for each client",
+        )
+        reported = here.astype(bool)
+        uploads, plain, before = (
+            jax.tree.map(functools.partial(_plain_leaf, what), leaves)
+            for what, leaves in (("uploads", uploads), ("plain", plain), ("before", before))
         )
         _check_sizes(sizes)
         rows = [np.shape(x)[:1] for x in jax.tree.leaves((uploads, plain, before))]
@@ -147,10 +155,22 @@ def server_step(algorithm: Algorithm) -> ServerStep:
     return step
 
 
+def _plain_leaf(what: str, leaf: Any) -> Any:
+    """An array that holds nothing but real numbers.
+
+    Raises:
+      InputError: it holds others, or more.
+    """
+    array = leaf if isinstance(leaf, jax.Array) else plain_array(leaf, what)
+    is_complex = jax.dtypes.issubdtype(array.dtype, np.complexfloating)
+    check(not is_complex, f"{what} hold complex numbers: expected real ones")
+    return array
+
+
 def _check_sizes(sizes: np.ndarray) -> None:
     """Checks that these may be numbers of examples; the serving side has the same limit."""
     check(
-        sizes.ndim == 1 and np.issubdtype(sizes.dtype, np.number),
+        sizes.ndim == 1 and sizes.dtype.kind in "uif",
         f"sizes are {sizes.dtype} {list(sizes.shape)}: expected a number of examples for each "
         "client",
     )

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from jaxfl.core.errors import InputError, check
+from jaxfl.core.plain_array import plain_array
 from jaxfl.data.inputs import is_tree
 from jaxfl.data.table.schema import Schema, from_json
 from jaxfl.experiment.config import Config
@@ -75,7 +76,7 @@ def check_inputs(x: PyTree, inputs: Inputs) -> PyTree:
 
 def _check_array(what: str, x: Any, inputs: Inputs | InputArray) -> np.ndarray:
     """One array of inputs in the type of the data; `what` is its name in messages."""
-    x = np.asarray(x)
+    x = plain_array(x, what)
     shape = tuple(inputs["shape"])
     form = ", ".join(map(str, ("B", *shape)))
     check(
@@ -86,7 +87,7 @@ def _check_array(what: str, x: Any, inputs: Inputs | InputArray) -> np.ndarray:
     dtype = np.dtype(inputs["dtype"])
     whole = np.issubdtype(dtype, np.integer)
     check(
-        np.issubdtype(x.dtype, np.number) or x.dtype == bool,
+        x.dtype.kind in "uifb" or x.dtype == dtype,
         f"{what} are {x.dtype}: expected {dtype}",
     )
     with np.errstate(invalid="ignore"):
