@@ -162,7 +162,7 @@ def _plain_leaf(what: str, leaf: Any) -> Any:
       InputError: it holds others, or more.
     """
     array = leaf if isinstance(leaf, jax.Array) else plain_array(leaf, what)
-    is_complex = jax.dtypes.issubdtype(array.dtype, np.complexfloating)
+    is_complex = jnp.issubdtype(array.dtype, jnp.complexfloating)
     check(not is_complex, f"{what} hold complex numbers: expected real ones")
     return array
 

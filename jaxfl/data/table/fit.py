@@ -13,8 +13,11 @@ from jaxfl.data.table.summary import ROWS, Choices, Summary, Sums, summary_of
 WORDS = 100  # of a category at most
 CLASSES = 1000  # of a target at most
 FEW = 20  # values up to which whole numbers of a target are classes
-# Words of a category that may say that a value is missing, or infinite.
-MARKS = {"-", "--", "na", "Na", "n.a.", "None", "Inf", "-Inf", "inf", "-inf"}
+# Words that may say, in small letters, that a value is missing or infinite.
+MARKS = {
+    *("-", "--", "na", "n.a.", "k.a.", "none", "inf", "-inf", "unknown", "missing", "unbekannt"),
+    *("-9", "-99", "-999", "-9999", "99", "999", "9999"),
+}
 
 
 class Fit(NamedTuple):
@@ -145,12 +148,7 @@ def column_of(name: str, tables: Sequence[Summary], choices: Choices) -> tuple[C
         f"{WORDS} groups",
     )
     warn_of_case(f"column {name} has the words", ordered)
-    marks = [word for word in ordered if word in MARKS]
-    if marks:
-        warn(
-            f"column {name} has the word {marks[0]!r}, which models see as one of its categories: "
-            f"if it says that a value is missing, give --missing={marks[0]}"
-        )
+    _warn_of_marks(f"column {name}", "categories", ordered)
     text = f"category: {', '.join(ordered[:6])}"
     if len(ordered) > 6:
         text += f" and {len(ordered) - 6} more"
@@ -239,6 +237,7 @@ def _target(tables: Sequence[Summary], choices: Choices) -> tuple[Target, str]:
     )
     classes = in_order(counts)
     warn_of_case(f"the target {name} has the classes", classes)
+    _warn_of_marks(f"the target {name}", "classes", classes)
     shown = [f"{word} ({counts[word]:,})" for word in classes[:8]]
     more = f" and {len(classes) - 8} more" if len(classes) > 8 else ""
     return Target(name, tuple(classes)), f"target, classes: {', '.join(shown)}{more}"
@@ -284,6 +283,16 @@ def in_order(words: set[str] | dict[str, int]) -> list[str]:
 def cells_of(sheets: Sequence[Sheet], name: str) -> list[Cell]:
     """The cells of a column of all files [N]."""
     return [cell for sheet in sheets for cell in sheet.columns[name]]
+
+
+def _warn_of_marks(what: str, are: str, words: Sequence[str]) -> None:
+    """Warns of a word that may say that a value is missing."""
+    marks = [word for word in words if word.lower() in MARKS]
+    if marks:
+        warn(
+            f"{what} has the word {marks[0]!r}, which is one of its {are}: if it says that a value "
+            f"is missing, give --missing={marks[0]}"
+        )
 
 
 def warn_of_words(name: str, words: Mapping[str, set[str]]) -> None:

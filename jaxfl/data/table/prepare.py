@@ -35,6 +35,7 @@ from jaxfl.data.table.read import (
 )
 from jaxfl.data.table.schema import Schema, check_complete, names_of, numbers, to_json
 from jaxfl.data.table.summary import Choices
+from jaxfl.data.table.table_warnings import check_header_rows, warn_of_numbers, warn_of_rows
 from jaxfl.data.table.windows import examples
 from jaxfl.data.write import new_folder, write_npz, write_utf8
 
@@ -166,6 +167,7 @@ def arrays_of(
     )
     needed = (choices.target, choices.id, choices.owner, choices.series, choices.weight)
     check_columns(sheets, [one for one in choices.leave_out if one not in needed])
+    check_header_rows(sheets)
     sheets = [without(sheet, choices.absent) for sheet in sheets]
     owners = _owners(sheets, choices.owner)
     schema, words = fit(sheets, choices)
@@ -182,6 +184,9 @@ def arrays_of(
         "windows" if choices.steps else "rows",
         "give a file for each site, or say with --owner COLUMN whose each row is",
     )
+    if not choices.steps:
+        warn_of_rows(sheets, owners)
+        warn_of_numbers(np.concatenate([each.x for each in found]), owners_of_examples, schema)
     categories = [column.name for column in schema.columns if column.words]
     for name in [*categories, *[schema.target.name] * bool(schema.target.classes)]:
         words_of: dict[str, set[str]] = {}

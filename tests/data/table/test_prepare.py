@@ -150,8 +150,46 @@ def test_a_column_or_the_folders_may_name_the_sites(tmp_path):
         folder.mkdir(parents=True)
         (folder / "patients.csv").write_text("\n".join(text))
     # Both sites have the same ids, and each names one row of its site.
-    prepared = prepare_csv([one / "patients.csv" for one in folders], tmp_path, CHOICES)
+    with pytest.warns(RunWarning, match=r"40 of 80 rows are there already .* one of east and west"):
+        prepared = prepare_csv([one / "patients.csv" for one in folders], tmp_path, CHOICES)
     assert (prepared.file.name, list(prepared.sites)) == ("wards.npz", ["east", "west"])
+
+
+def frames_with(site, **columns):
+    """Two sites with ages, weights and outcomes; columns of one are replaced."""
+    rng = np.random.default_rng(0)
+    tables = {}
+    for name in ("north", "south"):
+        table = pandas.DataFrame({"age": rng.normal(60, 10, 40), "kg": rng.normal(70, 9, 40)})
+        tables[name] = table.round(2).assign(y=["no", "yes"] * 20)
+    tables[site] = tables[site].assign(**{key: of(tables[site]) for key, of in columns.items()})
+    return tables
+
+
+def often(mark, column):
+    return lambda table: [mark if i % 5 == 0 else x for i, x in enumerate(table[column])]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"age": often(-99, "age")}, r"column age holds -99 in 8 rows, and else .* --missing=-99"),
+        ({"kg": lambda table: 1000 * table["kg"]}, r"column kg holds .* at north, and .* units differ"),
+        ({"y": often("unknown", "y")}, r"the target y has the word 'unknown', .* its classes"),
+    ],
+    ids=["number for nothing", "units", "word for nothing"],
+)
+def test_what_is_improbable_in_a_column_is_warned_of(change, message):
+    with pytest.warns(RunWarning, match=message):
+        from_frames(frames_with("south", **change), "y")
+
+
+def test_a_row_with_the_names_of_the_columns_is_refused():
+    header = frames_with("south", age=lambda table: ["age", *table["age"][1:].astype(str)])
+    header["south"] = header["south"].astype(str)
+    header["south"].loc[0] = ["age", "kg", "y"]
+    with pytest.raises(InputError, match=r"has the names of the columns again: remove this row"):
+        from_frames(header, "y")
 
 
 def test_rows_of_a_site_with_the_same_name_are_warned_of(tmp_path):
