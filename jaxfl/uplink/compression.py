@@ -13,6 +13,7 @@ from jaxtyping import Array, Int
 
 from jaxfl.core import tree
 from jaxfl.core.errors import check
+from jaxfl.core.trainable import of_statistics
 from jaxfl.core.types import Params, PRNGKey
 
 __all__ = ["Compression", "quantise", "top_k"]
@@ -81,9 +82,9 @@ def quantise(bits: int = 8) -> Compression:
 def top_k(fraction: float) -> Compression:
     """The largest entries of an update, over all of its parameters; the others are decoded as 0.
 
-    This is biased. A client sends k = `fraction` D floats, at least one, and as many places, 4
-    bytes each (Aji and Heafield, "Sparse Communication for Distributed Gradient Descent", EMNLP
-    2017, https://arxiv.org/abs/1704.05021).
+    Statistics of BatchNorm are sent as they are. This is biased. A client sends k = `fraction` D
+    floats, at least one, and as many places, 4 bytes each (Aji and Heafield, "Sparse Communication
+    for Distributed Gradient Descent", EMNLP 2017, https://arxiv.org/abs/1704.05021).
 
     Differs: a client keeps nothing between rounds, so there is no error feedback, which would add
     what was left out to its next update.
@@ -105,8 +106,14 @@ def top_k(fraction: float) -> Compression:
         return min(max(round(fraction * parameters), 1), parameters)
 
     def read(key: PRNGKey, update: Params) -> Params:
-        flat, unflatten = flatten_util.ravel_pytree(update)
+        statistics, parameters = tree.split(update, of_statistics)
+        flat, unflatten = flatten_util.ravel_pytree(parameters)
         places = jax.lax.top_k(jnp.abs(flat), count(flat.size))[1]
-        return unflatten(jnp.zeros_like(flat).at[places].set(flat[places]))
+        kept = unflatten(jnp.zeros_like(flat).at[places].set(flat[places]))
+        return tree.join(statistics, kept)
 
-    return Compression(read, lambda model: 8 * count(tree.size(model)))
+    def size(model: Params) -> int:
+        statistics, parameters = map(tree.size, tree.split(model, of_statistics))
+        return 8 * count(parameters) + 4 * statistics
+
+    return Compression(read, size)

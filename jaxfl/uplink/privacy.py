@@ -27,8 +27,9 @@ def gaussian(clip: Scalar, noise: Scalar) -> Uplink:
     `before`.
 
     Args:
-      clip: largest L2 norm of an update, over all of its parameters, before what is sent is rounded
-        to the type of the parameters.
+      clip: largest L2 norm of an update, over all of its parameters, and statistics of BatchNorm if
+        it has them, before what is sent is rounded to the type of the parameters. Statistics move
+        far, and leave little room for the parameters: take a model without them.
       noise: standard deviation of the noise on each parameter, in units of `clip`; with 0 updates
         are only clipped, which protects nothing.
 

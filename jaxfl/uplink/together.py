@@ -14,6 +14,7 @@ from jax.lax import Precision
 from jaxtyping import Array, Bool, Float
 
 from jaxfl.core import tree
+from jaxfl.core.trainable import of_statistics
 from jaxfl.core.types import Params, Scalar
 from jaxfl.kernels.similarity import root, scaled, squared_distances
 
@@ -120,11 +121,12 @@ def mimic(
       [5.0]
     """
     updates, mask = _updates(before, after, ~malicious)
-    centred = jnp.where(mask[:, None], updates - _mean(updates, mask)[None], 0.0)
+    measured = updates * _of_parameters(before)[None]
+    centred = jnp.where(mask[:, None], measured - _mean(measured, mask)[None], 0.0)
     # z is the first right singular vector; the Gram matrix has the left one and needs less memory.
     products = jnp.matmul(centred, centred.T, precision=Precision.HIGHEST)
     vector = jnp.linalg.eigh(products)[1][:, -1]
-    component = jnp.abs(updates @ (vector @ centred))
+    component = jnp.abs(measured @ (vector @ centred))
     victim = jnp.argmax(jnp.where(mask, component, -1.0))
     return _after(before, scale * updates[victim])
 
@@ -161,12 +163,14 @@ def min_max(before: Params, after: Params, malicious: Bool[Array, "m"]) -> Param
       [1.0]
     """
     updates, mask, unit = _in_unit(*_updates(before, after, ~malicious))
-    mean, deviation, bounds = _spread(updates, mask)
-    gap = mean[None] - updates
-    slope = gap @ deviation
+    parameters = _of_parameters(before)
+    mean, deviation, bounds = _spread(updates, mask, parameters)
+    measured = deviation * parameters
+    gap = (mean[None] - updates) * parameters[None]
+    slope = gap @ measured
     # |gap - gamma deviation|^2 = a gamma^2 - 2 slope gamma + |gap|^2 reaches the bound at the
     # larger root of the quadratic function.
-    a = deviation @ deviation
+    a = measured @ measured
     room = jnp.maximum(bounds.max() - jnp.sum(gap**2, axis=1), 0.0)
     roots = (slope + root(slope**2 + a * room)) / jnp.where(a > 0, a, 1.0)
     gamma = jnp.min(jnp.where(mask, roots, jnp.inf))
@@ -187,11 +191,14 @@ def min_sum(before: Params, after: Params, malicious: Bool[Array, "m"]) -> Param
       [1.0]
     """
     updates, mask, unit = _in_unit(*_updates(before, after, ~malicious))
-    mean, deviation, bounds = _spread(updates, mask)
+    parameters = _of_parameters(before)
+    mean, deviation, bounds = _spread(updates, mask, parameters)
+    measured = deviation * parameters
+    gaps = (updates - mean[None]) * parameters[None]
     # The gaps to the mean sum to zero, so the sum of the squared distances has no linear term.
-    around_mean = jnp.sum(jnp.where(mask[:, None], (updates - mean[None]) ** 2, 0.0))
+    around_mean = jnp.sum(jnp.where(mask[:, None], gaps**2, 0.0))
     room = jnp.maximum(bounds.sum(axis=1).max() - around_mean, 0.0)
-    a = mask.sum() * (deviation @ deviation)
+    a = mask.sum() * (measured @ measured)
     gamma = root(room / jnp.where(a > 0, a, 1.0))
     return _after(before, unit * (mean - jnp.where(a > 0, gamma, 0.0) * deviation))
 
@@ -222,18 +229,24 @@ def _mean(updates: Float[Array, "m d"], mask: Bool[Array, "m"]) -> Float[Array, 
     return updates.sum(axis=0) / jnp.maximum(mask.sum(), 1)
 
 
+def _of_parameters(models: Params) -> Float[Array, "d"]:
+    """1 for each parameter of a model, by which models are compared, and 0 for each statistic."""
+    one = jax.tree.map(lambda x: jnp.ones_like(x[:1], float), models)
+    return tree.ravel(tree.combine(of_statistics, jax.tree.map(jnp.zeros_like, one), one))[0]
+
+
 def _spread(
-    updates: Float[Array, "m d"], mask: Bool[Array, "m"]
+    updates: Float[Array, "m d"], mask: Bool[Array, "m"], parameters: Float[Array, "d"]
 ) -> tuple[Float[Array, "d"], Float[Array, "d"], Float[Array, "m m"]]:
     """The mean and the standard deviation of the updates that count, and their squared distances.
 
-    A distance to an update that does not count is 0.
+    A distance is that of the parameters, and to an update that does not count it is 0.
     """
     mean = _mean(updates, mask)
     centred = jnp.where(mask[:, None], updates - mean[None], 0.0)
     deviation = root(jnp.sum(centred**2, axis=0) / jnp.maximum(mask.sum(), 1))
     both = mask[:, None] & mask[None]
-    return mean, deviation, jnp.where(both, squared_distances(centred), 0.0)
+    return mean, deviation, jnp.where(both, squared_distances(centred * parameters[None]), 0.0)
 
 
 def _after(before: Params, update: Float[Array, "d"]) -> Params:

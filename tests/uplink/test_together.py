@@ -142,3 +142,21 @@ def test_what_is_sent_is_finite_whatever_a_benign_client_sends(name, size):
         expected = tree.ravel(jax.tree.map(jnp.subtract, expected, BEFORE))
         if name != "collude":
             np.testing.assert_allclose(found, np.asarray(expected)[MALICIOUS], rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_statistics_decide_nothing_about_the_parameters(name):
+    """One client's running statistics have gone far."""
+
+    def models(part, moved):
+        statistics = jnp.zeros((M, 2)).at[2].set(moved)
+        return {"params": part, "batch_stats": {"mean": statistics}}
+
+    parameters = []
+    for moved in (0.0, 500.0):
+        sent = uplink_of(name, None)(
+            quick_key(0), models(BEFORE, 0.0), models(AFTER, moved), jnp.asarray(IDS)
+        )
+        parameters.append(sent["params"])
+    for one, other in zip(*map(jax.tree.leaves, parameters), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)

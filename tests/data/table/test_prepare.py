@@ -174,7 +174,10 @@ def often(mark, column):
     ("change", "message"),
     [
         ({"age": often(-99, "age")}, r"column age holds -99 in 8 rows, and else .* --missing=-99"),
-        ({"kg": lambda table: 1000 * table["kg"]}, r"column kg holds .* at north, and .* units differ"),
+        (
+            {"kg": lambda table: 1000 * table["kg"]},
+            r"column kg holds .* at north, and .* units differ",
+        ),
         ({"y": often("unknown", "y")}, r"the target y has the word 'unknown', .* its classes"),
     ],
     ids=["number for nothing", "units", "word for nothing"],
