@@ -59,12 +59,13 @@ from jaxfl.cli.plugins import run_plugins
 from jaxfl.cli.start import SETTING
 from jaxfl.cli.worker import work
 from jaxfl.core.errors import Diverged, InputError, RunWarning, check
+from jaxfl.core.options import SEED
 from jaxfl.core.text import visible
 from jaxfl.core.version import VERSION
 from jaxfl.experiment.config import load_config, preset
 from jaxfl.experiment.config.composite import option, owners
 from jaxfl.experiment.config.effects import check_typed, idle, replaced
-from jaxfl.experiment.config.fields import SEED, DataOptions
+from jaxfl.experiment.config.fields import DataOptions
 from jaxfl.experiment.config.hints import hints, notes_of
 from jaxfl.experiment.session.interrupt import exit_code, stops_at_once
 from jaxfl.simulation import processes

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
@@ -274,6 +275,10 @@ def examples_of_npz(file: Path) -> Examples:
     """The examples of an npz file, as the data set of a run has them."""
     arrays = read_npz(file, ("x",), ("y",), ("x",))
     x = arrays["x"]
+    check(
+        all(np.ndim(array) > 0 for array in jax.tree.leaves(x)),
+        f"x in {file} is a single number: expected an input for each example, such as x[None]",
+    )
     return Examples(x, arrays.get("y"), EXAMPLE, list(range(tree.rows(x))))
 
 

@@ -87,6 +87,7 @@ NOT_NEGATIVE = Range(low=0)
 FRACTION = Range(low=0, high=1)
 COUNT = Range(low=1, high=10_000)  # of clusters, servers, steps, epochs
 COUNT_OR_ZERO = Range(low=0, high=10_000)
+SEED = Range(low=0, high=2**31 - 1, words="a whole number of at least 0 and below 2^31")
 File = Annotated[str, Range(words="the path of a .npy file")]
 
 WORDS = {

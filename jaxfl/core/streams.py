@@ -65,6 +65,9 @@ def check_key(key: object) -> None:
         dtype is not None and (jnp.issubdtype(dtype, jax.dtypes.prng_key) or dtype == jnp.uint32),
         f"the key has type {kind}: expected a key such as jax.random.key(0)",
     )
+    # An old key is two or four numbers.
+    axes = getattr(key, "ndim", 0) - (dtype == jnp.uint32)
+    check(axes == 0, "there are several keys: expected one, or jax.vmap over them")
 
 
 def client_keys(key: Key[Array, ""], ids: Int[Array, "m"]) -> Key[Array, "m"]:

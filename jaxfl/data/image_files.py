@@ -38,8 +38,8 @@ def read_images(files: Iterable[Path], size: int) -> np.ndarray:
 
 
 def check_size(size: int) -> None:
-    """Raises an `InputError` unless the pixels of a side are 1 or more."""
-    check(size > 0, f"--size is {size}: expected 1 pixel or more")
+    """Raises an `InputError` unless the pixels of a side are 1 to 2,048."""
+    check(0 < size <= 2048, f"--size is {size}: expected 1 to 2,048 pixels of a side")
 
 
 def _read(file: Path, size: int) -> np.ndarray:

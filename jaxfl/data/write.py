@@ -65,4 +65,5 @@ def _write(target: Path, content: Callable[[BinaryIO], object]) -> None:
             f"cannot write {target} ({error}): make room or choose another --data-dir"
         ) from error
     finally:
-        draft.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.errors import ScopeParamShapeError
 from jaxtyping import Array, PyTree
 
 from jaxfl.core import tree
@@ -264,6 +265,12 @@ def _outputs(algorithm: Algorithm, federation: Federation, state: State) -> int:
 
     try:
         predictions = jax.eval_shape(predict, federation, state)
+    except ScopeParamShapeError:
+        shape = tree.shapes(federation.train.x, 1, axes=2)
+        raise InputError(
+            "the model was made for inputs of another shape than those of the clients, "
+            f"{[x.shape[1:] for x in jax.tree.leaves(shape)]}: make the task with an example of them"
+        ) from None
     except Exception:  # the round itself says what is wrong
         return 0
     # Predictions that are a pytree are no logits.

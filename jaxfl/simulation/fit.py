@@ -1,14 +1,14 @@
 """The loop that programs write around `make_rounds` and `make_evaluate`, in memory."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
 import numpy as np
 from jaxtyping import PyTree
 
 from jaxfl.core.errors import check
-from jaxfl.core.options import checked
+from jaxfl.core.options import SEED, checked
 from jaxfl.core.types import Algorithm, Federation, Info, Loss, Participation, State, Task, Work
 from jaxfl.simulation.evaluate import make_evaluate
 from jaxfl.simulation.evaluation import Evaluation, by_stage
@@ -77,7 +77,7 @@ def fit(
     callback: Callable[[Point], Any] | None = None,
     stop: Callable[[Point], Any] | None = None,
     participation: Participation | None = None,
-    seed: int = 0,
+    seed: Annotated[int, SEED] = 0,
     state: Any = None,
     start: int = 0,
     after: Literal["fine_tuned", "none"] = "none",

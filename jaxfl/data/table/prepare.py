@@ -39,7 +39,7 @@ from jaxfl.data.table.table_warnings import check_header_rows, warn_of_numbers, 
 from jaxfl.data.table.windows import examples
 from jaxfl.data.write import new_folder, write_npz, write_utf8
 
-NAME = re.compile(r"\w[\w.,=+-]*")
+NAME = re.compile(r"\w[\w.,=+-]{0,99}")
 PARTS = ("train", "training", "val", "valid", "validation", "dev", "test", "testing")
 SMALL = 10  # examples; a natural partition leaves out smaller owners by default
 
@@ -239,7 +239,8 @@ def check_new(name: str, written: Sequence[Path], overwrite: bool) -> None:
     """
     check(
         NAME.fullmatch(name) is not None,
-        f"{name!r:.60} is no name of a data set: give one of letters, digits, - and _ (--name)",
+        f"{name!r:.60} is no name of a data set: give one of at most 100 letters, digits, "
+        "- and _ (--name)",
     )
     check(
         name not in {"digits", *map(file_stem, RECIPES)},

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from jaxfl.core.options import NOT_NEGATIVE, POSITIVE, Names, Range
+from jaxfl.core.options import NOT_NEGATIVE, POSITIVE, SEED, Names, Range
 from jaxfl.data import CONCEPTS, PARTITIONS
 from jaxfl.experiment.config.notes import (
     GIVEN,
@@ -30,7 +30,6 @@ from jaxfl.uplink import ATTACKS, DEFENCES, SCALED
 MANY = Range(low=1, high=1_000_000)
 NAMED_OR_DRAWN = "name the malicious clients, or let them be drawn"
 BELOW_ONE = Range(low=0, high=1, high_included=False)
-SEED = Range(low=0, high=2**31 - 1, words="a whole number of at least 0 and below 2^31")
 EVERY_CLIENT = Range(0, 1, low_included=False, words="a fraction in (0, 1], 1 for every client")
 SKEW = Range(0, low_included=False, words="a positive number, smaller for more skew")
 DELTA = Range(0, 1, False, False, words="a number in (0, 1), far below 1 / clients")
