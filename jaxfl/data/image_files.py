@@ -52,7 +52,7 @@ def _read(file: Path, size: int) -> np.ndarray:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(file, formats=FORMATS) as image:
-                mode = image.mode
+                mode, frames = image.mode, getattr(image, "n_frames", 1)
                 turned = ImageOps.exif_transpose(image)
                 plain = turned.convert("L" if mode in GREY else "RGB")
                 square = ImageOps.fit(plain, (size, size), Image.Resampling.BILINEAR)
@@ -68,5 +68,9 @@ def _read(file: Path, size: int) -> np.ndarray:
     check(
         mode in (*GREY, *COLOURED),
         f"{file} has pixels of mode {mode}, which are no bytes: save it with 8 bits a channel",
+    )
+    check(
+        frames == 1,
+        f"{file} holds {frames} images, as of a film or of pages: save each in a file of its own",
     )
     return np.asarray(square)

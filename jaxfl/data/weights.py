@@ -42,11 +42,13 @@ def check_weights(
         f"{kind} of {name} have shape {values.shape} and type {values.dtype}: expected numbers "
         f"({examples},), one an example",
     )
-    wrong = values[~((values >= 0) & (values <= LARGEST))]
+    # Their sums and quotients must be numbers, too.
+    possible = (values == 0) | ((values >= 1 / LARGEST) & (values <= LARGEST))
+    wrong = values[~possible]
     check(
         not wrong.size,
         f"{kind} of {name} hold {wrong[0] if wrong.size else 0:g}: expected numbers from 0 to "
-        f"{LARGEST:g}, none missing",
+        f"{LARGEST:g}, none missing or below {1 / LARGEST:g} but 0",
     )
     narrow = values.astype(np.float32)
     check(

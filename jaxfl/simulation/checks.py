@@ -38,6 +38,13 @@ def check_algorithm(algorithm: object) -> None:
       Traceback (most recent call last):
       jaxfl.core.errors.InputError: fedavg is a function: expected the algorithm that it makes, ...
     """
+    # JAX adds its flags to the class at run time.
+    promotion = jax.config.jax_numpy_dtype_promotion  # pyright: ignore[reportAttributeAccessIssue]
+    check(
+        promotion != "strict",
+        "jax_numpy_dtype_promotion is strict, by which masks and weights have no product: leave it "
+        "standard",
+    )
     if isinstance(algorithm, Algorithm):
         return
     name = getattr(algorithm, "__name__", "")
@@ -267,9 +274,10 @@ def _outputs(algorithm: Algorithm, federation: Federation, state: State) -> int:
         predictions = jax.eval_shape(predict, federation, state)
     except ScopeParamShapeError:
         shape = tree.shapes(federation.train.x, 1, axes=2)
+        shapes = ", ".join(str(x.shape[1:]) for x in jax.tree.leaves(shape))
         raise InputError(
-            "the model was made for inputs of another shape than those of the clients, "
-            f"{[x.shape[1:] for x in jax.tree.leaves(shape)]}: make the task with an example of them"
+            f"the model was made for inputs of another shape than those of the clients, {shapes}: "
+            "make the task with an example of them"
         ) from None
     except Exception:  # the round itself says what is wrong
         return 0
