@@ -6,8 +6,10 @@ import multiprocessing
 import os
 import shlex
 import shutil
+import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.process import BaseProcess
@@ -285,7 +287,16 @@ def processes(
 def _apart(function: Callable[..., None], arguments: tuple) -> None:
     """Executes a function where Ctrl-C at the terminal does not reach it."""
     os.setpgrp()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     function(*arguments)
+
+
+def _end_with_parent() -> None:
+    """Stops this process if the one that has started it is killed, and can tell it nothing."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _stop(workers: Sequence[BaseProcess]) -> None:

@@ -97,7 +97,7 @@ def check_empty(directory: Path, overwrite: bool) -> None:
     check(
         not names or overwrite,
         f"{directory} already holds a run ({', '.join(names[:2])}): choose another --out, or add "
-        "--overwrite",
+        f"--overwrite; one that was stopped goes on by jaxfl resume {directory}",
     )
 
 
