@@ -157,7 +157,7 @@ def predictable(
 
     Client i scores b_i on its n_i examples, and p_i with the targets of other examples, which is
     what inputs that say nothing would give. Its model is better than chance if b_i - p_i is at
-    least 2 sqrt(2 v / (n_i - 1)), with v the variance of single scores by another target. b is the
+    least 3 sqrt(2 v / (n_i - 1)), with v the variance of single scores by another target. b is the
     mean of b_i over the examples of the clients whose models are, and s the variance of single
     scores there. A client has no predictable targets where its model is not, and far below the
     others': b - b_i > 3 sqrt((s + v) / (n_i - 1)). So who has one label, which chance knows too, is
@@ -197,7 +197,7 @@ def predictable(
     # One example has no other one's target.
     size = jnp.maximum(n - 1, LEAST)
     _, v = pooled(chance, n > 0)
-    better = scores[:, 0] - chance[:, 0] >= 2 * jnp.sqrt(2 * v / size)
+    better = scores[:, 0] - chance[:, 0] >= 3 * jnp.sqrt(2 * v / size)
     mean, s = pooled(scores, better)
     far_below = mean - scores[:, 0] > 3 * jnp.sqrt((s + v) / size)
     return better | ~far_below | (n == 0)
