@@ -122,9 +122,10 @@ def _overview(answers: Answers) -> Section:
         best += [(place, 2 + column) for column in _best(answers, client, scores)]
     of_them = f" (of them {answers.positive})" if answers.positive else ""
     metric = metric_of(answers.measure)
+    over = f", mean over {answers.members}" if answers.seeds > 1 else ""
     meaning: Meaning = [
         ("", f"train, test: examples{of_them}"),
-        ("", f"{', '.join(labels)}: test {metric.name} of the deployed models"),
+        ("", f"{', '.join(labels)}: test {metric.name} of the deployed models{over}"),
         ("", f"+ gains against {answers.reference}, - does not, by the interval below"),
     ]
     cells = Cells(["train", "test", *labels], rows, frozenset(best))
