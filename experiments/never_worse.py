@@ -192,14 +192,14 @@ def three_groups(clients: int = 12, examples: int = 30, features: int = 10) -> S
     )
 
 
-def changed(federation: Federation, random_labels: int = 0, few: int = 0) -> Federation:
+def changed(federation: Federation, val: float, random_labels: int = 0, few: int = 0) -> Federation:
     """A federation some of whose clients have other data for training and validation.
 
     Args:
       federation: with seeds first [S, C, n, ...].
+      val: the share of a client's examples that are for validation.
       random_labels: so many clients, the first ones, have labels at random.
-      few: the second half of the clients keep so many examples, a fifth of them for validation;
-        0 for all.
+      few: the second half of the clients keep so many examples; 0 for all.
     """
     rng = np.random.default_rng(0)
 
@@ -212,7 +212,9 @@ def changed(federation: Federation, random_labels: int = 0, few: int = 0) -> Fed
             mask[:, mask.shape[1] // 2 :, round(few * share) :] = False
         return data._replace(mask=mask, y=y)
 
-    return federation._replace(train=change(federation.train, 0.8), val=change(federation.val, 0.2))
+    return federation._replace(
+        train=change(federation.train, 1 - val), val=change(federation.val, val)
+    )
 
 
 def small(source: Source) -> Source:
@@ -333,7 +335,10 @@ def run_family(
     data = {name: gather(one) for name, one in resolved.items()}
     # In one shape, so that a method is one program for the whole family.
     whole = side_by_side(
-        [changed(side_by_side([one.federation]), **changes[name]) for name, one in data.items()]
+        [
+            changed(side_by_side([one.federation]), base.val, **changes[name])
+            for name, one in data.items()
+        ]
     )
     keys = jax.vmap(jax.random.key)(base.seed + jnp.arange(base.seeds))
     programs: dict[str, Callable] = {}

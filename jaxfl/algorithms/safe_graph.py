@@ -59,6 +59,8 @@ FOLD = 5
 # A candidate has to be better by so many standard deviations than the one that is best for all;
 # by more, where a client's targets seem to be random.
 DEVIATIONS, CLEAR = 2.0, 3.0
+# decides between equal ones
+LEAST = 1e-12
 
 
 class HeldOut(NamedTuple):
@@ -175,6 +177,7 @@ def safe_graph(task: Task) -> Algorithm:
         now, counts = values_of(candidates, cohort)
 
         def average(before: Array, now: Array) -> Array:
+            now = jnp.where(jnp.isfinite(now), now, before)
             known = (memory.rounds > 0)[:, None] & jnp.isfinite(before)
             return jnp.where(known, (before + now) / 2, now)
 
@@ -384,18 +387,35 @@ def held_out_values(
     means = over_clients(of_client, "auto")
 
     def values(models: Sequence[Params], cohort: Cohort) -> tuple[HeldOut, Float[Array, "m"]]:
-        deployed = tuple(complete(model, cohort) for model in models)
-        held_out = hold_out(cohort)[1]
+        rest, held_out = hold_out(cohort)
+        deployed = tuple(complete(model, rest) for model in models)
         own = (jnp.asarray(cohort.val.mask) > 0).sum(axis=1)
-        counts = jnp.where(own > 0, own, held_out.mask.sum(axis=1))
+        counts = jnp.where(own > 0, numbers(cohort.val), numbers(held_out))
         of_val, of_train = means(deployed, cohort.val), means(deployed, held_out)
         found = jnp.where((own > 0)[:, None, None], of_val, of_train)
         best = (found[:, 2] - found[:, 4]).argmax(axis=1)
         of_best = jnp.take_along_axis(found[:, 2:], best[:, None, None], axis=2)[..., 0]
         told = HeldOut(found[:, 0], found[:, 1], of_best[:, :2], of_best[:, 2:])
-        return told, counts.astype(float)
+        return told, counts
 
     return values
+
+
+def numbers(data: Dataset) -> Float[Array, "m"]:
+    """How many examples of equal weight say as much as these: (sum w)^2 / sum w^2.
+
+    Args:
+      data: of the clients [M, n].
+
+    Example:
+      >>> mask = jnp.array([[True, True, False], [True, True, True]])
+      >>> weight = jnp.array([[3.0, 3.0, 3.0], [1.0, 0.0, 0.0]])
+      >>> numbers(Dataset(mask, mask, mask, weight)).tolist()
+      [2.0, 1.0]
+    """
+    weights = jnp.asarray(data.weights, float)
+    squares = jnp.sum(weights**2, axis=1)
+    return jnp.sum(weights, axis=1) ** 2 / jnp.where(squares > 0, squares, 1.0)
 
 
 def partners(mask: Array) -> Int[Array, "n"]:
@@ -418,6 +438,8 @@ def partners(mask: Array) -> Int[Array, "n"]:
 def gains(held_out: HeldOut, counts: Float[Array, "m"]) -> Float[Array, "m k"]:
     """By how much each candidate is better than the one that is best for all, less two deviations.
 
+    The variance of the difference is taken as the sum of the two, as if they were independent.
+
     Args:
       held_out: of the clients.
       counts: their numbers of held-out examples [M].
@@ -425,7 +447,7 @@ def gains(held_out: HeldOut, counts: Float[Array, "m"]) -> Float[Array, "m k"]:
     Returns:
       [M, K]; 0 for the candidate that is best for all. For a client whose targets are not
       `predictable` it is by how much its own examples say that a candidate is better than the last
-      one, less three deviations, and 0 for that.
+      one, less three deviations, by a bound of their variance, and 0 for that.
 
     Example:
       >>> means = jnp.array([[0.1, -0.1], [0.1, -0.1], [-0.1, 0.1]])
@@ -448,7 +470,8 @@ def gains(held_out: HeldOut, counts: Float[Array, "m"]) -> Float[Array, "m k"]:
     alone = means - means[:, -1:] - CLEAR * deviation
     places = jnp.arange(common.size)[None]
     gain = jnp.where(places == lead, 0.0, gain)
-    alone = jnp.where(places == common.size - 1, 0.0, alone)
+    # Where nothing differs it is the last one.
+    alone = jnp.where(places == common.size - 1, LEAST, alone)
     return jnp.where(signal[:, None], gain, alone)
 
 

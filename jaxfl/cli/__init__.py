@@ -211,7 +211,9 @@ def one_line_warnings(errors: Console) -> Iterator[None]:
             else:
                 errors.print(line, style="yellow", markup=False)
         elif "reading persistent compilation cache" in str(message) and processes.drop_programs():
-            show("the cache of compiled programs was damaged, and has been emptied", RunWarning)
+            show(
+                "the cache of compiled programs could not be read, and has been emptied", RunWarning
+            )
         else:
             before(message, category, *where)
 

@@ -1,6 +1,7 @@
 """The commands about finished runs."""
 
 import functools
+import math
 import os
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -231,7 +232,7 @@ def score_of(
         # Positions without a label, which are -1, do not count.
         labelled = y >= 0 if predictions.ndim > 1 else np.ones(y.shape, bool)
         each = weights.reshape(-1, *[1] * (y.ndim - 1)) * labelled
-        return float(np.average(predictions == y, weights=each))
+        return float(np.average(predictions == y, weights=each)) if each.any() else math.nan
     targets = y if unit == 1.0 else unit * y
     return float(metric.score(*map(jnp.asarray, (unit * outputs, targets, weights))))
 
@@ -291,9 +292,9 @@ def examples_of_csv(run: experiment.FinishedRun, sheet: Sheet) -> Examples:
     schema = run.schema
     x, y, rows = examples(schema, sheet)
     weights = None
-    if schema.weight in sheet.columns:
+    if y is not None and schema.weight in sheet.columns:
         weights = weights_of_rows(schema.weight, without(sheet, schema.missing))
-    elif schema.weight and y is not None:
+    elif y is not None and schema.weight:
         warn(f"{sheet.file} lacks {schema.weight}, which weighs the rows: all rows count alike")
     target = schema.target
     words = sheet.columns.get(schema.id, [str(line) for line in sheet.lines])

@@ -23,8 +23,10 @@ def plain_array(values: Any, what: str) -> np.ndarray:
       Traceback (most recent call last):
       jaxfl.core.errors.InputError: x of mine has 1 masked value, which would count as -99.0: ...
     """
-    if isinstance(values, list | tuple) and any(isinstance(x, np.ma.MaskedArray) for x in values):
-        values = np.ma.stack(values)
+    if isinstance(values, list | tuple):
+        for one in values:
+            if isinstance(one, np.ma.MaskedArray):
+                plain_array(one, what)
     if isinstance(values, np.ma.MaskedArray):
         hidden = np.ma.getdata(values)[np.ma.getmaskarray(values)]
         many = "value" if hidden.size == 1 else "values"

@@ -180,8 +180,8 @@ def predictable(
     """
     sound = jnp.isfinite(scores + chance).all(axis=1)
     n = jnp.where(sound, possible_sizes(counts), 0.0)
-    scores = jnp.where(sound[:, None], scores, 0.0)
-    chance = jnp.where(sound[:, None], chance, 0.0)
+    scores = jnp.where((n > 0)[:, None], scores, 0.0)
+    chance = jnp.where((n > 0)[:, None], chance, 0.0)
     unit = jnp.sqrt(jnp.maximum(scores[:, 1], chance[:, 1]).max())
     unit = jnp.where(unit > 0, unit, 1.0)
     scale = jnp.stack([unit, unit**2])[None]
@@ -200,4 +200,5 @@ def predictable(
     better = scores[:, 0] - chance[:, 0] >= 3 * jnp.sqrt(2 * v / size)
     mean, s = pooled(scores, better)
     far_below = mean - scores[:, 0] > 3 * jnp.sqrt((s + v) / size)
+    far_below = far_below & better.any()
     return better | ~far_below | (n == 0)

@@ -3,6 +3,7 @@
 Each process has its devices and the cache of compiled programs; the first one writes files.
 """
 
+import contextlib
 import os
 import socket
 from collections.abc import Mapping, Sequence
@@ -247,7 +248,8 @@ def drop_programs() -> bool:
     if folder != str(_own_cache()):
         return False
     for file in _own_cache().glob("*-cache"):
-        file.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            file.unlink()
     return True
 
 

@@ -157,15 +157,22 @@ def _in_order(
     """
     # What is not a number is ranked where it is wrong.
     score = jnp.where(jnp.isnan(score), jnp.where(positive, -jnp.inf, jnp.inf), score)
+    # What has no weight comes last, so that no tie begins with it.
+    score = jnp.where(weight > 0, score, jnp.finfo(score.dtype).max)
     order = jnp.argsort(score)
     score, positive, weight, rounding = (x[order] for x in (score, positive, weight, rounding))
     ones = jnp.where(positive, weight, 0.0)
     zeros = jnp.where(positive, 0.0, weight)
     place = jnp.arange(score.size)
-    # Equal are those that are within rounding of the first one of them; from one to the next all
-    # examples might be.
-    beyond = jnp.searchsorted(score, score + 2 * rounding, side="right")
-    begins = _orbit(beyond)
+    # Equal are neighbours within rounding of each other, and of the first one of them: of many
+    # examples each may be that near to the next.
+    apart = score[1:] - score[:-1] > rounding[1:] + rounding[:-1]
+    heads = jnp.concatenate([jnp.ones(1, bool), apart])
+    chain = jnp.cumsum(heads) - 1
+    widest = jax.ops.segment_max(rounding, chain, num_segments=score.size)[chain]
+    beyond = jnp.searchsorted(score, score + rounding + widest, side="right")
+    after = lax.cummin(jnp.where(jnp.append(heads[1:], True), place + 1, score.size), reverse=True)
+    begins = _orbit(jnp.minimum(beyond, after))
     ends = jnp.concatenate([begins[1:], jnp.ones(1, bool)])
     first = lax.cummax(jnp.where(begins, place, 0))
     last = lax.cummin(jnp.where(ends, place, score.size - 1), reverse=True)

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import jaxfl
-from jaxfl.cli import main
+from jaxfl.cli import finished, main
 from jaxfl.core.errors import InputError
 from jaxfl.data import natural
+from jaxfl.simulation.metrics import METRICS
 
 PREPARE = ["prepare", "csv", "sites/north.csv", "sites/south.csv", "--data-dir", "data"]
 DATA = ["--dataset", "sites", "--data-dir", "data"]
@@ -159,7 +160,7 @@ def test_a_new_file_is_predicted_with_the_names_of_sites_rows_and_labels(
         assert main(["predict", "run", "--client", "1", "--input", "new.csv"]) == 2
         assert message in capsys.readouterr().err
     summary.write_text(content)
-    for client in ("sout", "2", "-1"):
+    for client in ("sout", "2", "-1", ""):
         assert main(["predict", "run", f"--client={client}", "--input", "new.csv"]) == 2
         assert "client is" in capsys.readouterr().err
 
@@ -182,6 +183,26 @@ def test_the_test_rows_of_a_client_come_back_and_give_its_score(folder, monkeypa
     with pytest.raises(InputError, match="is not what it was in the run"):
         jaxfl.load("run").test(0)
     Path("data/sites.npz").write_bytes(content)
+
+
+def test_new_examples_are_scored_by_the_weights_of_their_rows():
+    y = np.array([0, 1, 1])
+    new = finished.Examples(None, y, "line", [], weights=np.array([1.0, 2.0, 5.0]))
+    outputs = np.eye(2)[[0, 1, 0]]
+    score = finished.score_of(METRICS["accuracy"], outputs, outputs.argmax(axis=1), new)
+    assert score == 3 / 8
+    nothing = new._replace(weights=np.zeros(3))
+    assert np.isnan(finished.score_of(METRICS["accuracy"], outputs, y, nothing))
+
+
+@pytest.mark.slow(seconds=8)
+def test_targets_that_the_run_cannot_have_are_refused(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    x, y, _ = jaxfl.load("run").test("north")
+    for wrong in (2, -1, 0.5, np.nan):
+        np.savez("wrong.npz", x=x, y=np.where(np.arange(len(y)) == 1, wrong, y))
+        assert main(["predict", "run", "--client", "north", "--input", "wrong.npz"]) == 2
+        assert "expected labels from 0 to 1, or no y" in capsys.readouterr().err
 
 
 @pytest.mark.slow(seconds=8)

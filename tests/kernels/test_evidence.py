@@ -163,3 +163,9 @@ def test_where_no_client_has_two_examples_all_have_the_common_mean():
     means = jnp.array([[0.4], [-0.6], [0.4], [0.4]])
     found = shrunk_means(means, means**2, jnp.ones(4)).mean
     np.testing.assert_allclose(found, np.full((4, 1), 0.15), atol=1e-6)
+
+
+def test_nobody_is_accused_where_nobody_is_predicted():
+    """Scores of numbers are negative."""
+    scores = jnp.tile(jnp.array([[-1.0, 2.0]]), (4, 1))
+    assert predictable(scores, scores, jnp.full(4, 500.0)).all()

@@ -371,3 +371,25 @@ def test_scores_of_several_labels_are_means_over_labels():
     assert METRICS["auc"].score(arguments[0], full, arguments[2]) == pytest.approx(rest, rel=1e-5)
     with pytest.raises(InputError, match="a logit for each label"):
         METRICS["auc"].score(arguments[0][:, :2], *arguments[1:])
+
+
+@pytest.mark.parametrize(
+    ("offset", "masked"), [(1000.0, False), (0.0, True)], ids=["large logits", "masked class"]
+)
+def test_ties_are_no_wider_than_the_rounding_of_the_logits_that_count(offset, masked):
+    """Many near ties in a row are no tie, and a class that cannot be has no part in one."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 20_000)
+    score = 2.0 * y + rng.normal(size=y.size)
+    columns = [np.full(y.size, offset), score + offset]
+    logits = np.stack(columns + [np.full(y.size, -1e9)] * masked, axis=1).astype(np.float32)
+    found = score_functions.auc_of_label(jnp.asarray(logits), jnp.asarray(y), jnp.ones(y.size), 1)
+    expected = sklearn.roc_auc_score(y, logits[:, 1] - logits[:, 0])
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_a_row_without_weight_makes_no_tie():
+    logits = jnp.array([[0.0, 1.0], [0.0, 1.0], [0.0, 1.0 - 3e-7]])
+    weight = jnp.array([1.0, 1.0, 0.0])
+    found = score_functions.auc_of_label(logits, jnp.array([0, 1, 0]), weight, 1)
+    assert found == 0.5

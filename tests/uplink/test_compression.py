@@ -2,7 +2,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from toys import quick_key
 
+from jaxfl.core import tree
 from jaxfl.core.errors import InputError
 from jaxfl.training.channel import Channel
 from jaxfl.uplink import quantise, top_k
@@ -105,3 +107,13 @@ def test_rounding_belongs_to_the_client_and_the_leaf():
 def test_bad_numbers(make, named):
     with pytest.raises(InputError, match=named):
         make()
+
+
+def test_statistics_are_sent_whole_beside_the_largest_parameters():
+    before = {"params": jnp.zeros((1, 4)), "batch_stats": jnp.zeros((1, 2))}
+    after = {"params": jnp.array([[3.0, -1.0, 0.5, -2.0]]), "batch_stats": jnp.full((1, 2), 500.0)}
+    uplink = top_k(0.5)
+    sent = uplink(quick_key(0), before, after, jnp.arange(1))
+    assert sent["params"].tolist() == [[3.0, 0.0, 0.0, -2.0]]
+    assert sent["batch_stats"].tolist() == [[500.0, 500.0]]
+    assert uplink.bytes(tree.at(after, 0)) == 8 * 2 + 4 * 2

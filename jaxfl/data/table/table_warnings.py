@@ -11,6 +11,11 @@ from jaxfl.data.table.schema import Schema
 
 # A number far from all others stands for a missing value if it is there so often.
 OFTEN = 3
+# What programs and people write for nothing.
+MARKS = {
+    float(word)
+    for word in ("8", "88", "888", "9", "98", "99", "998", "999", "9998", "9999", "99999")
+}
 # So many times the width of the middle half of the others it is away from them.
 FAR = 3.0
 # Medians of two sites that differ by this factor may be in two units.
@@ -45,10 +50,11 @@ def warn_of_rows(sheets: Sequence[Sheet], owners: Sequence[str]) -> None:
     counts = Counter(rows)
     twice = {row for row, count in counts.items() if count > 1}
     again = sum(counts[row] - 1 for row in twice)
-    # Of so many kinds of rows, if columns are independent, this many pairs are equal by chance.
-    kinds = np.prod([float(len(set(column))) for column in columns])
-    by_chance = len(rows) ** 2 / 2 / kinds
-    if again <= MORE * by_chance:
+    # If columns were independent, so many pairs would be equal by chance.
+    pairs = len(rows) ** 2 / 2
+    for column in columns:
+        pairs *= sum((count / len(rows)) ** 2 for count in Counter(column).values())
+    if again <= MORE * pairs:
         return
     sites: dict[tuple, list[str]] = {}
     for row, owner in zip(rows, owners, strict=True):
@@ -58,8 +64,8 @@ def warn_of_rows(sheets: Sequence[Sheet], owners: Sequence[str]) -> None:
     where = " and ".join(dict.fromkeys(example))
     warn(
         f"{again:,} of {len(rows):,} rows are there already in the same or another site, such as "
-        f"one of {where}: remove them, since scores are too good where one of two equal rows is in "
-        "the test part"
+        f"one of {where}: if they are copies, remove them, since scores are too good where one of "
+        "two is in the test part"
     )
 
 
@@ -71,50 +77,58 @@ def warn_of_numbers(x: np.ndarray, owners: np.ndarray, schema: Schema) -> None:
       owners: the site of each row [N].
       schema: of which they were made.
     """
+    names, sites = np.unique(owners, return_inverse=True)
     place = 0
     for column in schema.columns:
         if column.kind == "number":
             known = x[:, place + 1] == 0 if column.indicator else np.ones(len(x), bool)
             values = column.mean + column.deviation * x[known, place].astype(np.float64)
+            # Features are rounded.
+            unit = 10.0 ** np.floor(np.log10(1e-5 * column.deviation))
+            values = np.round(values / unit) * unit
             _warn_of_mark(column.name, values)
-            _warn_of_units(column.name, values, owners[known])
+            _warn_of_units(column.name, values, sites[known], names)
         place += len(column.features)
 
 
 def _warn_of_mark(name: str, values: np.ndarray) -> None:
     """Warns of the lowest or the highest number, if it is frequent and far from all others."""
-    # The features are rounded.
-    digits = 5 - np.ceil(np.log10(np.maximum(np.abs(values), 1e-300)))
-    values = np.round(values * 10.0**digits) / 10.0**digits
-    for end, sign in ((values.min(initial=np.inf), 1), (values.max(initial=-np.inf), -1)):
-        others = values[values != end]
-        often = values.size - others.size
-        if often < OFTEN or others.size < 2 * OFTEN or len(np.unique(others)) < OFTEN:
+    kinds, counts = np.unique(values, return_counts=True)
+    if len(kinds) < 2 * OFTEN:
+        return
+    for end, others, sign in ((0, kinds[1:], 1), (-1, kinds[:-1], -1)):
+        mark = float(f"{kinds[end]:.6g}")
+        if abs(mark) not in MARKS or counts[end] < OFTEN:
             continue
-        low, high = np.quantile(others, [0.25, 0.75])
-        nearest = others.min() if sign == 1 else others.max()
-        is_mark = abs(end) in (9, 99, 999, 9999, 99999, 98, 998, 9998, 8, 88, 888, 8888)
-        if is_mark and sign * (nearest - end) > FAR * max(high - low, 1e-12):
+        low, high = np.quantile(values[values != kinds[end]], [0.25, 0.75])
+        width = max(high - low, np.diff(others).max())
+        if sign * (others[end] - kinds[end]) > FAR * width:
             warn(
-                f"column {name} holds {end:g} in {often:,} rows, and else {others.min():g} to "
-                f"{others.max():g}: if it says that a value is missing, give --missing={end:g}"
+                f"column {name} holds {mark:g} in {counts[end]:,} rows, and else {others[0]:g} to "
+                f"{others[-1]:g}: if it says that a value is missing, give --missing={mark:g}"
             )
 
 
-def _warn_of_units(name: str, values: np.ndarray, sites: np.ndarray) -> None:
+def _warn_of_units(name: str, values: np.ndarray, sites: np.ndarray, names: np.ndarray) -> None:
     """Warns of a site whose numbers are all below or above those of the others, by a factor."""
-    own = {site: values[sites == site] for site in dict.fromkeys(sites.tolist())}
-    own = {site: some for site, some in own.items() if some.size >= ENOUGH}
-    for site, some in own.items():
-        others = np.concatenate([one for key, one in own.items() if key != site] or [np.empty(0)])
-        if not others.size:
+    order = np.argsort(sites, kind="stable")
+    counts = np.bincount(sites, minlength=len(names))
+    own = np.split(values[order], np.cumsum(counts)[:-1])
+    large = [place for place in range(len(names)) if counts[place] >= ENOUGH]
+    if len(large) < 2:
+        return
+    lowest = np.array([own[place].min() for place in large])
+    highest = np.array([own[place].max() for place in large])
+    for at, place in enumerate(large):
+        least, most = np.delete(lowest, at).min(), np.delete(highest, at).max()
+        apart = highest[at] < least or lowest[at] > most
+        if not apart or lowest[at] == highest[at] or least == most:
             continue
-        apart = some.max() < others.min() or some.min() > others.max()
-        medians = np.abs([np.median(some), np.median(others)])
-        if apart and medians.max() > UNITS * medians.min():
+        others = np.concatenate([own[other] for other in large if other != place])
+        medians = np.abs([np.median(own[place]), np.median(others)])
+        if medians.min() > 0 and medians.max() > UNITS * medians.min():
             warn(
-                f"column {name} holds {some.min():g} to {some.max():g} at {site}, and "
-                f"{others.min():g} to {others.max():g} at the other sites: if the units differ, "
-                "write all in one"
+                f"column {name} holds {lowest[at]:g} to {highest[at]:g} at {names[place]}, and "
+                f"{least:g} to {most:g} at the other sites: if the units differ, write all in one"
             )
             return

@@ -2,6 +2,7 @@
 
 import json
 import os
+import warnings
 
 import numpy as np
 import pandas
@@ -185,6 +186,26 @@ def often(mark, column):
 def test_what_is_improbable_in_a_column_is_warned_of(change, message):
     with pytest.warns(RunWarning, match=message):
         from_frames(frames_with("south", **change), "y")
+
+
+def test_ordinary_columns_are_warned_of_in_nothing():
+    """Rare findings, one-hot columns, counts with many zeros, what one site never does."""
+    rng = np.random.default_rng(0)
+    tables = {}
+    for name in ("north", "south"):
+        table = {f"finding {place}": rng.random(150) < 0.05 for place in range(9)}
+        level = rng.integers(0, 5, 150)
+        table |= {f"level {place}": level == place for place in range(5)}
+        table = {key: column.astype(int) for key, column in table.items()}
+        table["stays"] = np.where(rng.random(150) < 0.85, 0, rng.integers(1, 9, 150))
+        table["urban"] = np.full(150, int(name == "north"))
+        table["age"] = rng.integers(18, 90, 150)
+        table["y"] = rng.choice(["no", "yes"], 150)
+        tables[name] = pandas.DataFrame(table)
+    tables["south"]["stays"] = 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        from_frames(tables, "y")
 
 
 def test_a_row_with_the_names_of_the_columns_is_refused():
