@@ -43,6 +43,7 @@ WRITERS = {
     "experiment/session/checkpoints.py",
     "data/write.py",
     "simulation/checkpoint.py",
+    "simulation/processes.py",  # programs that cannot be read are removed
     "simulation/on_disk/clients.py",
     "simulation/on_disk/directory.py",
     "serve/state.py",

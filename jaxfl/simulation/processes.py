@@ -242,6 +242,10 @@ def drop_programs() -> bool:
 
     Returns:
       Whether the programs are kept there.
+
+    Example:
+      >>> drop_programs()  # nothing is kept here
+      False
     """
     # JAX adds its flags to the class at run time.
     folder = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]

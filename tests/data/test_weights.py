@@ -90,7 +90,7 @@ HOSTILE = [
     (np.r_[W[:-1], np.inf], "hold inf"),
     (np.r_[np.ones(59), 1e39], "hold 1e"),
     (np.zeros(60), "are all 0"),
-    (np.full(60, 1e-60), "are all 0"),
+    (np.full(60, 1e-60), "hold 1e-60"),
     (W.astype(str), "type <U"),
     (W > 0, "type bool"),
     (W.astype(complex), "type complex"),

@@ -672,6 +672,16 @@ TABLE = [
         tolerance=1e-4,
     ),
     Kernel(
+        "evidence.predictable",
+        lambda c: evidence.predictable(
+            jnp.stack([c.models[:, 0], c.models[:, 0] ** 2 + 1.0], axis=1),
+            jnp.stack([c.models[:, 1], c.models[:, 1] ** 2 + 1.0], axis=1),
+            c.sizes.astype(float),
+        ).astype(float),
+        "rows",
+        decades=15,
+    ),
+    Kernel(
         "simplex.measured_rows",
         lambda c: measured_rows(c.models, 0.5 * c.models, c.reported),
         "pairs",
