@@ -161,7 +161,7 @@ def predictable(
     mean of b_i over the examples of the clients whose models are, and s the variance of single
     scores there. A client has no predictable targets where its model is not, and far below the
     others': b - b_i > 3 sqrt((s + v) / (n_i - 1)). So who has one label, which chance knows too, is
-    not accused, and nobody by one example.
+    not accused, and nobody by one example. For scores up to 1e15.
 
     Args:
       scores: the mean of each client's scores, and the mean of their squares [M, 2].
