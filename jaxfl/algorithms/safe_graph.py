@@ -56,9 +56,8 @@ BINS = 256
 PART = 32
 # A client without validation data holds out one of so many examples of its training.
 FOLD = 5
-# A candidate has to be better by so many standard deviations than the one that is best for all;
-# by more, where a client's targets seem to be random.
-DEVIATIONS, CLEAR = 2.0, 3.0
+# A candidate has to be better by so many standard deviations than the one that is best for all.
+DEVIATIONS = 2.0
 # decides between equal ones
 LEAST = 1e-12
 
@@ -447,7 +446,7 @@ def gains(held_out: HeldOut, counts: Float[Array, "m"]) -> Float[Array, "m k"]:
     Returns:
       [M, K]; 0 for the candidate that is best for all. For a client whose targets are not
       `predictable` it is by how much its own examples say that a candidate is better than the last
-      one, less three deviations, by a bound of their variance, and 0 for that.
+      one, less two deviations, by a bound of their variance, and 0 for that.
 
     Example:
       >>> means = jnp.array([[0.1, -0.1], [0.1, -0.1], [-0.1, 0.1]])
@@ -467,7 +466,7 @@ def gains(held_out: HeldOut, counts: Float[Array, "m"]) -> Float[Array, "m k"]:
     means, squares, *_ = held_out
     size = jnp.maximum(counts, 1)[:, None]
     deviation = jnp.sqrt(2 * (squares + squares[:, -1:]) / size)
-    alone = means - means[:, -1:] - CLEAR * deviation
+    alone = means - means[:, -1:] - DEVIATIONS * deviation
     places = jnp.arange(common.size)[None]
     gain = jnp.where(places == lead, 0.0, gain)
     # Where nothing differs it is the last one.
