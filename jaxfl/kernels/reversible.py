@@ -30,7 +30,7 @@ def label_similarity(counts: Shaped[Array, "m k"]) -> Float[Array, "m m"]:
 
     Returns:
       Symmetric [M, M]: 1 for equal distributions, 0 for distributions without a common class, and
-      for a client without examples and another one.
+      for a client without examples beside one that has some.
 
     Example:
       >>> label_similarity(jnp.array([[5, 5, 0], [0, 0, 9], [1, 1, 0]])).tolist()
@@ -49,8 +49,7 @@ def label_similarity(counts: Shaped[Array, "m k"]) -> Float[Array, "m m"]:
         return jnp.clip(1 - divergence, 0.0, 1.0)
 
     known = largest > 0
-    comparable = (known & known.T) | jnp.eye(known.size, dtype=bool)
-    return jnp.where(comparable, lax.map(row, shares), 0.0)
+    return jnp.where(known == known.T, lax.map(row, shares), 0.0)
 
 
 def _entropy(shares: Float[Array, "*m k"]) -> Float[Array, "*m"]:
