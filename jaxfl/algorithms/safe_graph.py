@@ -42,8 +42,8 @@ from jaxfl.kernels import (
     predictable,
     shrunk_means,
 )
-from jaxfl.training import completion, data_loss
-from jaxfl.training.batches import read
+from jaxfl.training import data_loss
+from jaxfl.training.held_out import HeldOut, held_out_values, hold_out
 from jaxfl.training.loop import sum_parts
 
 # of the signs that stand for the inputs of an example
@@ -52,23 +52,12 @@ SIGNS = 64
 TARGETS = 32
 # Ids are counted in so many bins.
 BINS = 256
-# number of examples that are embedded or judged at a time
+# number of examples that are embedded at a time
 PART = 32
-# A client without validation data holds out one of so many examples of its training.
-FOLD = 5
 # A candidate has to be better by so many standard deviations than the one that is best for all.
 DEVIATIONS = 2.0
 # decides between equal ones
 LEAST = 1e-12
-
-
-class HeldOut(NamedTuple):
-    """What a client's held-out examples say of K models, which it sends."""
-
-    means: Float[Array, "m k"]  # of the value of each less the mean value of all
-    squares: Float[Array, "m k"]  # of these
-    best: Float[Array, "m 2"]  # of the values of the best one, and of their squares
-    chance: Float[Array, "m 2"]  # the same, with the targets of other examples
 
 
 class Memory(NamedTuple):
@@ -90,7 +79,7 @@ class Candidates(NamedTuple):
     common: Params = ()  # the mean of these: FedAvg
 
 
-class Choice(NamedTuple):
+class Trial(NamedTuple):
     """What a client keeps within a round."""
 
     candidates: Candidates
@@ -118,15 +107,16 @@ def safe_graph(task: Task) -> Algorithm:
     own by no more than their means err (`embedding_rows`).
 
     The choice: the value of a model on an example is its score, by which one with the same score
-    and a smaller error is better, see `value`. s_ic is the mean over held-out examples of client i
-    of (value of candidate c - mean value of all five), half of this round and half of those before.
-    The server, which has them all, expects of each candidate (`shrunk_means`) a value near the
-    common mean where clients do not differ in what suits them, near s_ic where they do. It answers
-    with the gains over the candidate that is best for all, less two of their deviations (`gains`):
-    who differs from all others must have shown it. Where no candidate predicts a client's targets
-    better than chance, while the others' are predicted (`predictable`), its scores tell others
-    nothing, and it takes FedAvg's model unless they clearly speak for another one. Held out are the
-    validation examples; without any, every fifth of a client's training.
+    and a smaller error is better, see `training.held_out.value`. s_ic is the mean over held-out
+    examples of client i of (value of candidate c - mean value of all five), half of this round and
+    half of those before. The server, which has them all, expects of each candidate (`shrunk_means`)
+    a value near the common mean where clients do not differ in what suits them, near s_ic where
+    they do. It answers with the gains over the candidate that is best for all, less two of their
+    deviations (`gains`): who differs from all others must have shown it. Where no candidate
+    predicts a client's targets better than chance, while the others' are predicted (`predictable`),
+    its scores tell others nothing, and it takes FedAvg's model unless they clearly speak for
+    another one. Held out are the validation examples; without any, every fifth of a client's
+    training.
 
     State: memory = `Memory`; server = the global model. Metrics: who takes each candidate.
 
@@ -151,7 +141,7 @@ def safe_graph(task: Task) -> Algorithm:
         chosen = steps.start_personal(model, clients)
         return Memory(stacked, chosen, held_out, jnp.zeros(clients, int)), ServerState(model)
 
-    def client(key: PRNGKey, memory: Memory, down: Down, cohort: Cohort) -> Turn[Choice]:
+    def client(key: PRNGKey, memory: Memory, down: Down, cohort: Cohort) -> Turn[Trial]:
         cohort, _ = hold_out(cohort)
         common = steps.deploy_common((), down, cohort)
         tuned = fit(stream(key, "fit"), common, None, cohort)
@@ -159,7 +149,7 @@ def safe_graph(task: Task) -> Algorithm:
         up = Up((tuned.params, own.params), (common, memory.own), embed(cohort.train))
         report = Report((tuned.loss + own.loss) / 2, tuned.batches + own.batches, own.params)
         candidates = Candidates(tuned.params, own.params)
-        return Choice(candidates, memory.held_out, memory.rounds), up, report
+        return Trial(candidates, memory.held_out, memory.rounds), up, report
 
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
         model, _ = steps.mean_by_size(uploads._replace(received=uploads.received[0]))
@@ -169,7 +159,7 @@ def safe_graph(task: Task) -> Algorithm:
         tuned, own = mix(weights, uploads.received)
         return Outcome(ServerState(model), Down(model, (own, tuned)), weights)
 
-    def compare(key: PRNGKey, memory: Choice, down: Down, cohort: Cohort) -> Turn[Choice]:
+    def compare(key: PRNGKey, memory: Trial, down: Down, cohort: Cohort) -> Turn[Trial]:
         mixture, tuned_mixture = down.each
         common = steps.deploy_common((), down, cohort)
         candidates = Candidates(*memory.candidates[:2], mixture, tuned_mixture, common)
@@ -182,13 +172,13 @@ def safe_graph(task: Task) -> Algorithm:
 
         held_out = jax.tree.map(average, memory.held_out, now)
         up = Up((), (), (held_out, counts))
-        return Choice(candidates, held_out, memory.rounds + 1), up, Report()
+        return Trial(candidates, held_out, memory.rounds + 1), up, Report()
 
     def judge(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
         held_out, counts = uploads.plain
         return Outcome(state, Down(each=gains(held_out, counts * uploads.reported)))
 
-    def take(key: PRNGKey, memory: Choice, down: Down, cohort: Cohort) -> Turn[Memory]:
+    def take(key: PRNGKey, memory: Trial, down: Down, cohort: Cohort) -> Turn[Memory]:
         candidates, held_out, rounds = memory
         finite = [tree.finite(model, cohort.ids.size) for model in candidates]
         values = jnp.where(jnp.stack(finite, axis=1), down.each, -jnp.inf)
@@ -297,141 +287,6 @@ def embeddings(problem: Problem) -> Callable[[Dataset], Embedding]:
         return Embedding(mean, jnp.where(count > 1, spread / jnp.maximum(count, 1), 1.0))
 
     return over_clients(of_client, "auto")
-
-
-def hold_out(cohort: Cohort) -> tuple[Cohort, Dataset]:
-    """The cohort as it trains, and the training examples that are held out.
-
-    A client without validation examples holds out every fifth of its training examples, the same in
-    each round; another one holds out none.
-
-    Args:
-      cohort: the clients.
-
-    Example:
-      >>> rest, held_out = hold_out(cohort)
-      >>> held_out.mask.sum(axis=1).tolist(), rest.train.mask.sum() == cohort.train.mask.sum()
-      ([0, 0, 0, 0], Array(True, dtype=bool))
-      >>> empty = cohort._replace(val=cohort.val._replace(mask=jnp.zeros_like(cohort.val.mask)))
-      >>> bool(hold_out(empty)[1].mask.any())
-      True
-    """
-    mask = jnp.asarray(cohort.train.mask) > 0
-    validates = (jnp.asarray(cohort.val.mask) > 0).any(axis=1, keepdims=True)
-    out = mask & ~validates & (jnp.cumsum(mask, axis=1) % FOLD == 0)
-    train = cohort.train._replace(mask=mask & ~out)
-    return cohort._replace(train=train), cohort.train._replace(mask=out)
-
-
-def value(problem: Problem, model: Params, x: PyTree, target: PyTree) -> Float[Array, "b"]:
-    """What a model is worth on each example [B]: its score, and its e^-error.
-
-    The accuracy of classes, and the probability of the true one: among models that are right
-    equally often the surer one is better.
-
-    Args:
-      problem: of the scores and errors.
-      model: complete.
-      x: inputs [B].
-      target: what predictions are compared with [B].
-
-    Example:
-      >>> model = task.problem.init(jax.random.key(0))
-      >>> x, target = jnp.zeros((2, 8)), jnp.array([0, 1])  # both logits are 0
-      >>> value(task.problem, model, x, target).tolist()
-      [1.5, 0.5]
-    """
-    predictions = problem.apply(model, x)
-    return problem.score(predictions, target) + jnp.exp(-problem.error(predictions, target))
-
-
-def held_out_values(
-    task: Task,
-) -> Callable[[Sequence[Params], Cohort], tuple[HeldOut, Float[Array, "m"]]]:
-    """The values of K deployed models on held-out examples.
-
-    Returns:
-      (K models [M, ...], cohort) -> what the client tells of them, and its number of held-out
-      examples [M]. These are its validation examples, or those of `hold_out`.
-
-    Example:
-      >>> model = tree.broadcast(task.problem.init(jax.random.key(0)), 4)
-      >>> held_out, counts = held_out_values(task)((model, model, model), cohort)
-      >>> held_out.means.shape, counts.tolist() == cohort.val.mask.sum(axis=1).tolist()
-      ((4, 3), True)
-    """
-    problem = task.problem
-    complete = completion(problem)
-
-    def of_client(models: Sequence[Params], data: Dataset) -> Float[Array, "6 k"]:
-        """Means of each model's relative values, of its values, and of those by chance; squares."""
-
-        def sums(part: Dataset) -> Array:
-            y, places = part.y
-            target = problem.compared(part.x, y)
-            # The targets of other examples.
-            x, y = (read(of, (places,), jnp.array(True)) for of in (data.x, data.y))
-            others = problem.compared(x, y)
-            each = jnp.stack([value(problem, model, part.x, target) for model in models])
-            chance = jnp.stack([value(problem, model, part.x, others) for model in models])
-            relative = each - each.mean(axis=0, keepdims=True)
-            columns = jnp.stack([relative, relative**2, each, each**2, chance, chance**2])
-            weights = jnp.asarray(part.weights, float)[None, None]
-            return jnp.sum(jnp.where(weights > 0, columns * weights, 0.0), axis=-1)
-
-        with_places = data._replace(y=(data.y, partners(data.mask)))
-        total = data.weights.sum()
-        return sum_parts(sums, with_places, PART) / jnp.where(total > 0, total, 1)
-
-    means = over_clients(of_client, "auto")
-
-    def values(models: Sequence[Params], cohort: Cohort) -> tuple[HeldOut, Float[Array, "m"]]:
-        rest, held_out = hold_out(cohort)
-        deployed = tuple(complete(model, rest) for model in models)
-        own = (jnp.asarray(cohort.val.mask) > 0).sum(axis=1)
-        counts = jnp.where(own > 0, numbers(cohort.val), numbers(held_out))
-        of_val, of_train = means(deployed, cohort.val), means(deployed, held_out)
-        found = jnp.where((own > 0)[:, None, None], of_val, of_train)
-        best = (found[:, 2] - found[:, 4]).argmax(axis=1)
-        of_best = jnp.take_along_axis(found[:, 2:], best[:, None, None], axis=2)[..., 0]
-        told = HeldOut(found[:, 0], found[:, 1], of_best[:, :2], of_best[:, 2:])
-        return told, counts
-
-    return values
-
-
-def numbers(data: Dataset) -> Float[Array, "m"]:
-    """How many examples of equal weight say as much as these: (sum w)^2 / sum w^2.
-
-    Args:
-      data: of the clients [M, n].
-
-    Example:
-      >>> mask = jnp.array([[True, True, False], [True, True, True]])
-      >>> weight = jnp.array([[3.0, 3.0, 3.0], [1.0, 0.0, 0.0]])
-      >>> numbers(Dataset(mask, mask, mask, weight)).tolist()
-      [2.0, 1.0]
-    """
-    weights = jnp.asarray(data.weights, float)
-    squares = jnp.sum(weights**2, axis=1)
-    return jnp.sum(weights, axis=1) ** 2 / jnp.where(squares > 0, squares, 1.0)
-
-
-def partners(mask: Array) -> Int[Array, "n"]:
-    """For each example of a client the place of the next one; the last one has the first.
-
-    Args:
-      mask: of the examples that are there [n].
-
-    Example:
-      >>> partners(jnp.array([1, 0, 1, 1])).tolist()
-      [2, 1, 3, 0]
-    """
-    real = jnp.asarray(mask) > 0
-    order = jnp.argsort(~real, stable=True)
-    place = jnp.arange(order.size)
-    after = order[(place + 1) % jnp.maximum(real.sum(), 1)]
-    return jnp.zeros_like(order).at[order].set(jnp.where(place < real.sum(), after, order))
 
 
 def gains(held_out: HeldOut, counts: Float[Array, "m"]) -> Float[Array, "m k"]:

@@ -23,7 +23,7 @@ from jaxfl.core.types import (
 from jaxfl.training.deployed import completion
 from jaxfl.training.objectives import masked_mean
 
-__all__ = ["Acceptance", "accept_validated"]
+__all__ = ["Acceptance", "accept_validated", "effective_count"]
 
 # A client always takes the model that the server offers to it, or only a model that is not clearly
 # worse on its validation data than its own.
@@ -81,7 +81,7 @@ def accept_validated(
         key = jax.random.key(0)
         mean = mean_of(key, models, cohort.val, cohort.ids)
         square = square_of(key, models, cohort.val, cohort.ids)
-        count = jnp.maximum(_effective_count(cohort.val), 1)
+        count = jnp.maximum(effective_count(cohort.val), 1)
         error = jnp.sqrt(jnp.maximum(square - mean**2, 0.0) / count)
         # Without finite squares there is no standard error, and the mean alone decides.
         error = jnp.where(jnp.isfinite(error), error, 0.0)
@@ -93,8 +93,18 @@ def accept_validated(
     return accept
 
 
-def _effective_count(data: Dataset) -> Array:
-    """How many examples of equal weight have a mean with the same standard error [M] (Kish)."""
+def effective_count(data: Dataset) -> Array:
+    """How many examples of equal weight have a mean with the same standard error [M] (Kish).
+
+    Args:
+      data: of the clients [M, n].
+
+    Example:
+      >>> mask = jnp.array([[True, True, False], [True, True, True]])
+      >>> weight = jnp.array([[3.0, 3.0, 3.0], [1.0, 0.0, 0.0]])
+      >>> effective_count(Dataset(mask, mask, mask, weight)).tolist()
+      [2.0, 1.0]
+    """
     if data.weight is None:
         return jnp.sum(data.mask > 0, axis=1)
     weights = data.weights

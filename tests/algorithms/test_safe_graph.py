@@ -23,9 +23,10 @@ from toys import (
 
 import jaxfl
 from jaxfl.algorithms import fedavg, local, safe_graph
-from jaxfl.algorithms.safe_graph import embeddings, held_out_values, hold_out
+from jaxfl.algorithms.safe_graph import embeddings
 from jaxfl.core import tree
 from jaxfl.core.types import Cohort
+from jaxfl.training.held_out import held_out_values, hold_out
 
 GROUPS = opposite_groups(examples=60)
 SAME = np.equal.outer(np.arange(6) % 2, np.arange(6) % 2)

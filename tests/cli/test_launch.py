@@ -3,7 +3,9 @@
 import contextlib
 import json
 import os
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -106,6 +108,34 @@ def test_two_workers_search_and_their_files_are_those_of_one_process(tmp_path, m
     assert "written to x" in capfd.readouterr().out
     assert main(["resume", "x", "--workers", "2"]) == 2
     assert "is finished" in capfd.readouterr().err
+
+
+LAUNCHER = """
+import time
+from jaxfl.cli import launch
+if __name__ == "__main__":
+    with launch.processes(time.sleep, [(600,)]) as workers:
+        print(workers[0].pid, flush=True)
+        time.sleep(600)
+"""
+
+
+@pytest.mark.slow(seconds=10)
+def test_workers_end_when_their_launcher_is_killed(tmp_path):
+    (tmp_path / "launcher.py").write_text(LAUNCHER)
+    with subprocess.Popen(
+        [sys.executable, tmp_path / "launcher.py"], stdout=subprocess.PIPE, text=True
+    ) as launcher:
+        worker = int(launcher.stdout.readline())
+        time.sleep(5)  # until it executes its function
+        os.kill(worker, 0)
+        launcher.kill()
+    deadline = time.monotonic() + 60
+    with contextlib.suppress(ProcessLookupError):
+        while time.monotonic() < deadline:
+            os.kill(worker, 0)
+            time.sleep(0.1)
+        pytest.fail("the worker goes on")
 
 
 def start_nothing(*arguments):

@@ -4,7 +4,9 @@ import errno
 import io
 import os
 import sys
+import warnings
 
+import jax
 import pytest
 from rich.console import Console
 
@@ -94,3 +96,26 @@ def test_a_warning_is_one_line_and_is_said_once(capsys):
         for message in ("one", "two", "one"):
             warn(message)
     assert capsys.readouterr().err.splitlines() == ["jaxfl: one", "jaxfl: two"]
+
+
+def test_programs_that_cannot_be_read_are_removed_in_one_line(tmp_path, monkeypatch):
+    """A full disk cuts them; JAX warns of each in every run, and replaces none."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    before, folder = jax.config.jax_compilation_cache_dir, tmp_path / "jaxfl"
+    folder.mkdir()
+    (folder / "jit_round-cache").write_bytes(b"cut")
+    (folder / "notes").touch()
+    text = io.StringIO()
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    try:
+        with one_line_warnings(Console(file=text, width=200)):
+            warnings.simplefilter("always")
+            for name in ("jit_round", "jit_score"):
+                warnings.warn(
+                    f"Error reading persistent compilation cache entry for '{name}'", stacklevel=1
+                )
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
+    assert text.getvalue().count("\n") == 1
+    assert "could not be read, and has been emptied" in text.getvalue()
+    assert [path.name for path in folder.iterdir()] == ["notes"]

@@ -105,6 +105,7 @@ BAD = {
     "deep": "photos/ann/cat/more/1.png does not stand where an image belongs: expected photos/OW",
     "damaged": "cannot read photos/ann/cat/9.png as an image",
     "sixteen bits": "photos/ann/cat/9.png has pixels of mode I;16, which are no bytes",
+    "film": "photos/ann/cat/9.tiff holds 2 images, as of a film or of pages",
     "empty": "photos holds no image",
     "missing": "photos is no folder",
     "size": "--size is 0",
@@ -130,6 +131,9 @@ def test_what_is_no_folder_of_images_is_refused(tmp_path, monkeypatch, case):
         Path("photos/ann/cat/9.png").write_bytes(b"no image")
     elif case == "sixteen bits":
         Image.fromarray(np.zeros((4, 4), np.uint16)).save("photos/ann/cat/9.png")
+    elif case == "film":
+        one = Image.new("L", (4, 4))
+        one.save("photos/ann/cat/9.tiff", save_all=True, append_images=[one])
     elif case == "empty":
         Path("photos").mkdir()
     elif case == "size":

@@ -70,7 +70,7 @@ def table_summary(
       >>> import pandas
       >>> rows = pandas.DataFrame({"age": [61, 75, 43, 50], "ill": ["no", "yes", "no", "no"]})
       >>> json.loads(table_summary(rows, "ill"))["columns"]["age"]["sums"]
-      [4, 57.25, 568.75]
+      [4, 57.25, 584.75]
     """
     choices = Choices(
         target, id=id, leave_out=leave_out, categories=categories, missing=missing, task=task
