@@ -170,8 +170,9 @@ class Predict(CsvFileOptions, Plugins):
     """directory of the run"""
     input: Path
     """NPZ file with the inputs `x`, as the data set of the run has them, and optionally their
-    targets `y`, for which the score is shown; or, for data of `jaxfl prepare csv`, a CSV file with
-    the same columns, the target among them or not"""
+    targets `y`, for which the score is shown; for data of `jaxfl prepare csv` a CSV file with the
+    same columns, the target among them or not; for images an image or a folder of them, in folders
+    called as their classes or not"""
     client: str | None = None
     """name or id of the client; the first one if not given"""
     proba: bool = False
@@ -275,6 +276,9 @@ class WindowOptions:
     series: str | None = None
     """windows: column that names the recording of a row, beside the site; no window has rows of two
     recordings"""
+    order: str | None = None
+    """windows: column of numbers or dates that orders the rows of a recording, and tells where rows
+    are missing; no window crosses such a gap"""
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,11 @@ from jaxfl.cli.command_options import (
     Run,
     Sweep,
 )
-from jaxfl.cli.finished import predict, report
 from jaxfl.cli.listing import show
+from jaxfl.cli.predict import predict
 from jaxfl.cli.prepare_data import prepare
 from jaxfl.cli.progress import Follower
+from jaxfl.cli.report import report
 from jaxfl.cli.search import is_search, resume_search, sweep
 from jaxfl.cli.start import directory, plugins, setting, settle
 from jaxfl.core.errors import check

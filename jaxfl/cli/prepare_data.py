@@ -114,6 +114,7 @@ def prepare_table(command: Prepare, folder: Path, console: Console) -> None:
         steps=command.steps,
         stride=command.stride,
         series=command.series,
+        order=command.order,
         weight=command.weight,
     )
     prepared = prepare_csv(

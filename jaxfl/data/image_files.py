@@ -7,13 +7,35 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps
 
-from jaxfl.core.errors import InputError, check
+from jaxfl.core.errors import InputError, check, warn
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 # Others, such as PostScript, are read by programs that Pillow starts.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 GREY = ("1", "L", "LA")
 COLOURED = ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB")
+
+
+def image_files(folder: Path) -> list[Path]:
+    """The images of a folder and of those in it, in the order of their names.
+
+    Hidden files are none, and others are left out with a warning.
+
+    Raises:
+      InputError: there is none.
+    """
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    hidden = [any(n.startswith(".") for n in path.relative_to(folder).parts) for path in paths]
+    found = [path for path, is_hidden in zip(paths, hidden, strict=True) if not is_hidden]
+    images = [path for path in found if path.suffix.lower() in SUFFIXES]
+    check(
+        len(images) > 0,
+        f"{folder} holds no image: expected files that end with one of {', '.join(SUFFIXES)}",
+    )
+    if len(images) < len(found):
+        other = next(path for path in found if path not in set(images))
+        warn(f"{len(found) - len(images)} files are no images by their names, as {other}: left out")
+    return images
 
 
 def read_images(files: Iterable[Path], size: int) -> np.ndarray:

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxfl.core.errors import InputError, check, warn
+from jaxfl.core.errors import InputError, check
 from jaxfl.core.options import checked
 from jaxfl.core.text import composed
 from jaxfl.data.arrays import from_arrays
-from jaxfl.data.image_files import SUFFIXES, check_size, read_images
+from jaxfl.data.image_files import check_size, image_files, read_images
 from jaxfl.data.table.fit import in_order
 from jaxfl.data.table.prepare import check_new, warn_of_sites
 from jaxfl.data.table.read import Sheet, check_column, read_sheet
@@ -107,17 +107,7 @@ def _photos(folder: Path, owner_table: Path | None) -> list[Photo]:
     """
     check(folder.is_dir(), f"{folder} is no folder: give the one that holds the images")
     sheet = None if owner_table is None else read_sheet(owner_table, encoding=None)
-    found = sorted(path for path in folder.rglob("*") if path.is_file())
-    hidden = [any(n.startswith(".") for n in path.relative_to(folder).parts) for path in found]
-    found = [path for path, is_hidden in zip(found, hidden, strict=True) if not is_hidden]
-    images = [path for path in found if path.suffix.lower() in SUFFIXES]
-    check(
-        len(images) > 0,
-        f"{folder} holds no image: expected files that end with one of {', '.join(SUFFIXES)}",
-    )
-    if len(images) < len(found):
-        other = next(path for path in found if path not in set(images))
-        warn(f"{len(found) - len(images)} files are no images by their names, as {other}: left out")
+    images = image_files(folder)
     form = "OWNER/CLASS/FILE" if sheet is None else "CLASS/FILE"
     hint = ", or CLASS/FILE and a table of owners (--owner-table FILE.csv)"
     parts = [path.relative_to(folder).parts for path in images]

@@ -29,3 +29,19 @@ def test_a_folder_of_images_is_learned_from(tmp_path, monkeypatch, capsys):
     assert main([*run, *options]) == 0
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     assert summary["final"]["deployed"]["mean"] == 1
+
+    # New images: in folders of classes they have a score, and without them names alone.
+    capsys.readouterr()
+    assert main(["predict", "run", "--client", "bob", "--input", "shades/bob"]) == 0
+    *lines, score = capsys.readouterr().out.splitlines()
+    assert score == "accuracy: 1.0000"
+    assert lines[:2] == ["file,prediction", "dark/0.png,dark"]
+    assert lines[-1] == "light/9.png,light"
+    Image.new("L", (30, 20), 250).save("new.png")
+    assert main(["predict", "run", "--client", "bob", "--input", "new.png"]) == 0
+    assert capsys.readouterr().out == "file,prediction\nnew.png,light\n"
+    Image.new("RGB", (30, 20), "red").save("red.png")
+    assert main(["predict", "run", "--client", "bob", "--input", "red.png"]) == 2
+    assert (
+        "images of red.png have colours, and those of the run are grey" in capsys.readouterr().err
+    )

@@ -51,6 +51,7 @@ def check_choices(choices: Choices, columns: Iterable[str]) -> None:
         "--id": [choices.id] if choices.id is not None else [],
         "--owner": [choices.owner] if choices.owner is not None else [],
         "--series": [choices.series] if choices.series is not None else [],
+        "--order": [choices.order] if choices.order is not None else [],
         "--weight": [choices.weight] if choices.weight is not None else [],
         "--leave-out": choices.leave_out,
         "--categories": choices.categories,
@@ -103,6 +104,7 @@ def combine(tables: Sequence[Mapping[str, Summary]], choices: Choices) -> Fit:
         choices.stride or choices.steps or 0,
         tuple(name for name in recording if name is not None),
         choices.weight or "",
+        choices.order or "",
     )
     twice = [name for name, count in Counter(schema.features).items() if count > 1]
     check(
@@ -125,7 +127,8 @@ def column_of(name: str, tables: Sequence[Summary], choices: Choices) -> tuple[C
     known = _words(name, tables) if told else Counter()
     if len(known) == 1 and not absent:
         return None, f"left out: {next(iter(known))!r:.40} in all rows"
-    sums = None if name in choices.categories else _numbers(name, tables)
+    hint = f", or let it order the rows (--order {name})" if choices.steps else ""
+    sums = None if name in choices.categories else _numbers(name, tables, hint)
     if sums is not None:
         mean, deviation = sums.scaling
         large = [table for table in tables if table.rows >= ROWS]
@@ -157,8 +160,13 @@ def column_of(name: str, tables: Sequence[Summary], choices: Choices) -> tuple[C
     return Column(name, "category", words=tuple(ordered), indicator=absent > 0), text
 
 
-def _numbers(name: str, tables: Sequence[Summary]) -> Sums | None:
+def _numbers(name: str, tables: Sequence[Summary], hint: str = "") -> Sums | None:
     """The sums of a column of numbers; None if it holds words.
+
+    Args:
+      name: of the column.
+      tables: its summaries.
+      hint: what else one can do about dates, for the message.
 
     Raises:
       InputError: it holds dates, or both numbers and text.
@@ -168,7 +176,7 @@ def _numbers(name: str, tables: Sequence[Summary]) -> Sums | None:
     check(
         2 * sum(table.dates for table in tables) <= values or all(table.plain for table in tables),
         f"column {name} holds dates or times ({', '.join(dates[:1])}): make numbers of them, "
-        f"such as the days since the first one, or leave the column out (--leave-out {name})",
+        f"such as the days since the first one, or leave the column out (--leave-out {name}){hint}",
     )
     if 2 * sum(table.texts for table in tables) > values:
         return None

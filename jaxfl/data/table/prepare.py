@@ -165,7 +165,8 @@ def arrays_of(
         f"--weight {choices.weight} weighs rows, and an example is a window of {choices.steps} "
         "rows: leave it out",
     )
-    needed = (choices.target, choices.id, choices.owner, choices.series, choices.weight)
+    needed = (choices.target, choices.id, choices.owner, choices.series, choices.order)
+    needed = (*needed, choices.weight)
     check_columns(sheets, [one for one in choices.leave_out if one not in needed])
     check_header_rows(sheets)
     sheets = [without(sheet, choices.absent) for sheet in sheets]

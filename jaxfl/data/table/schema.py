@@ -65,6 +65,7 @@ class Schema:
     stride: int = 0  # steps from one window to the next
     series: tuple[str, ...] = ()  # columns that name the recording of a row
     weight: str = ""  # the column of what a row weighs in losses and scores
+    order: str = ""  # the column that orders the rows of a recording; "" if they are in order
 
     @property
     def features(self) -> list[str]:

@@ -39,6 +39,7 @@ class Choices:
     steps: int | None = None  # of a window of rows; None where each row is an example
     stride: int | None = None  # from one window to the next; as many as `steps` if None
     series: str | None = None  # names the recording of a row, beside the site
+    order: str | None = None  # numbers or dates that order the rows of a recording
     weight: str | None = None  # holds what a row weighs in losses and scores
 
     def __post_init__(self) -> None:
@@ -59,6 +60,7 @@ class Choices:
         """The columns that models do not see, with what they are for."""
         named = {
             self.weight: "weighs the rows in losses and scores",
+            self.order: "orders the rows of a recording",
             self.series: "names the recording",
             self.id: "names the rows",
             self.owner: "names the site",

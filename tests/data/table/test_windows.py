@@ -122,3 +122,65 @@ def test_a_damaged_schema_is_refused(files, change):
     damaged = {**json.loads(to_json(schema)), **change}
     with pytest.raises(InputError, match="cannot be read"):
         from_json(json.dumps(damaged))
+
+
+def dated(times, start="2026-03-01"):
+    return [str(np.datetime64(start) + np.timedelta64(int(t), "h")) for t in times]
+
+
+@pytest.mark.parametrize("word", [lambda times: [f"{t}.5" for t in times], dated])
+def test_shuffled_rows_are_windows_in_the_order_of_time_and_none_crosses_a_gap(
+    tmp_path, monkeypatch, word
+):
+    monkeypatch.chdir(tmp_path)
+    # Rows 10 to 12 are missing in the first recording, row 20 in the second.
+    kept = {1: [*range(10), *range(13, 30)], 2: [*range(20), *range(21, 30)]}
+    rows = [
+        f"{trial},{when},{trial * 100 + t},{'ab'[t > 14]}"
+        for trial, times in kept.items()
+        for t, when in zip(times, word(times), strict=True)
+    ]
+    header = "trial,when,force,state"
+    shuffled = np.random.default_rng(0).permutation(rows).tolist()
+    for site in ("north", "south"):
+        Path(f"{site}.csv").write_text("\n".join([header, *shuffled]))
+    files = [Path("north.csv"), Path("south.csv")]
+    with pytest.warns(UserWarning, match="has 2 gaps in when, the longest from .* no window"):
+        found = prepared(files, order="when", steps=4)
+    with np.load(found.file) as data:
+        x, owners = data["x_train"][..., 0], data["owners"]
+        assert data["feature_names"].tolist() == ["force"]
+    (force,) = found.schema.columns
+    windows = np.round(force.mean + force.deviation * x[owners == 0]).astype(int)
+    pieces = [range(100, 110), range(113, 130), range(200, 220), range(221, 230)]
+    expected = [
+        piece[first : first + 4] for piece in pieces for first in range(0, len(piece) - 3, 4)
+    ]
+    assert sorted(map(tuple, windows.tolist())) == sorted(map(tuple, expected))
+
+
+def test_rows_that_are_not_in_the_order_of_a_time_are_warned_of(files):
+    header, *rows = LINES
+    timed = [f"{header},time", *(f"{row},{place}" for place, row in enumerate(rows))]
+    for file in files:
+        file.write_text("\n".join([timed[0], *timed[:0:-1]]))
+    with pytest.warns(UserWarning, match="not in the order of time: .* give --order time"):
+        prepared(files, leave_out=("time",))
+    prepared(files, order="time")
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        ("3", "time is '3' in line 2 of north.csv and in line 5 of north.csv: expected each"),
+        ("", "the time time is missing in 1 of 14 rows"),
+        ("noon", "the time time is 'noon' in line 2 of north.csv: expected numbers, or dates"),
+    ],
+)
+def test_what_is_no_order_is_refused(files, cell, message):
+    timed = [f"{row},{place}" for place, row in enumerate(LINES[1:])]
+    timed[0] = f"{LINES[1]},{cell}"
+    files[0].write_text("\n".join([f"{LINES[0]},time", *timed]))
+    files[1].write_text("\n".join([f"{LINES[0]},time", *timed[7:]]))
+    with pytest.raises(InputError, match=message):
+        prepared(files, order="time")

@@ -1,4 +1,4 @@
-"""The commands about finished runs."""
+"""`jaxfl predict`: new examples in the form of the run's data, their predictions and scores."""
 
 import functools
 import math
@@ -12,106 +12,20 @@ import numpy as np
 from rich.console import Console
 
 from jaxfl import experiment
-from jaxfl.cli.command_options import Predict, Report
+from jaxfl.cli.command_options import Predict
 from jaxfl.core import tree
 from jaxfl.core.errors import check, warn
+from jaxfl.core.text import composed
 from jaxfl.data.arrays import read_npz
+from jaxfl.data.image_files import SUFFIXES, image_files, read_images
 from jaxfl.data.table.prepare import weights_of_rows
 from jaxfl.data.table.read import Sheet, formats, read_sheet, without
 from jaxfl.data.table.windows import examples
-from jaxfl.experiment.reading.by_client import client_answers
 from jaxfl.experiment.reading.client_ids import id_or_name
-from jaxfl.experiment.reading.client_tables import client_sections
-from jaxfl.experiment.session.run_pictures import Style
 from jaxfl.experiment.store import files
-from jaxfl.experiment.store.finished_runs import is_search, load_finished
-from jaxfl.experiment.store.records import Runs
-from jaxfl.experiment.studies.comparison import (
-    TEXTS,
-    text_of,
-    text_of_clients,
-    write_clients,
-    write_comparison,
-)
-from jaxfl.experiment.studies.redraw import build_finished, redraw, redraw_search
-from jaxfl.experiment.tables.formats import csv_text, print_sections
-from jaxfl.experiment.tables.sections import sections
-from jaxfl.experiment.tables.wording import keys_of_names, parse_names
+from jaxfl.experiment.tables.formats import csv_text
 from jaxfl.simulation import processes
 from jaxfl.simulation.metrics import METRICS, Metric, default_metric, metric_of
-
-
-def report(command: Report, console: Console) -> None:
-    """`jaxfl report`."""
-    by_client = command.clients or command.client is not None
-    check(
-        not by_client or not (command.by or command.columns or command.names),
-        "--clients has a table for each setting, with columns of its own: leave out --by, "
-        "--columns and --names",
-    )
-    pictures = tuple(name for name in command.format if name not in TEXTS)
-    style = Style(pictures, command.title, command.panels)
-    if command.out and pictures and any(map(is_search, command.directories)):
-        draw_searches(command, command.out, style, console)
-        if not command.html:
-            return None
-    if command.html and is_of_search(command, command.html):
-        check(not by_client, "a search has no clients to show: leave out --clients and --client")
-        options = {"by": command.by, "against": command.against, "columns": command.columns}
-        # They name runs, of which a search has none.
-        options["names"] = dict.fromkeys(command.names, "")
-        return write_html(command, command.html, console, options)
-    texts = [name for name in command.format if name in TEXTS]
-    check(
-        command.out is not None or not pictures,
-        f"--format {' '.join(pictures[:1])} is a picture: give --out DIR to write it",
-    )
-    runs = load_finished(list(command.directories), clients=command.against is not None)
-    options = options_of_tables(command, runs)
-    answers = []
-    if by_client:
-        processes.check_backend()
-        answers = client_answers(runs, against=command.against, client=command.client)
-    tables = [table for one in answers for table in client_sections(one)]
-    tables = tables or sections(runs, **options)
-    ready = {}
-    if command.out and pictures:
-        processes.check_backend()
-        ready = build_finished(runs)
-    if command.out:
-        files.create(command.out, files.COMPARISON_FILES, command.overwrite)
-    if texts and not command.out:
-        for name in texts:
-            text = text_of_clients(answers, name) if answers else text_of(runs, name, **options)
-            console.out(text, highlight=False, end="")
-    else:
-        print_sections(tables, console)
-    if command.out:
-        if answers:
-            write_clients(answers, command.out, command.format)
-        picture: dict[str, Any] = {"title": command.title, "panels": command.panels}
-        words = (command.out, command.format, command.highlight)
-        if ready:
-            redraw(runs, ready, command.out, style, overwrite=command.overwrite)
-        write_comparison(runs, *words, **options, **picture)
-        console.print(f"written to {command.out}", markup=False, highlight=False)
-    if command.html:
-        shown = {"answers": answers, "client": command.client}
-        write_html(command, command.html, console, options | shown)
-
-
-def options_of_tables(command: Report, runs: Runs) -> dict[str, Any]:
-    """The options of `tables.sections.sections`.
-
-    Raises:
-      InputError: `--names` names what is not there.
-    """
-    return {
-        "by": command.by,
-        "against": command.against,
-        "columns": command.columns,
-        "names": parse_names(command.names, keys_of_names(runs)) if command.names else {},
-    }
 
 
 def predict(command: Predict, console: Console) -> None:
@@ -126,7 +40,9 @@ def predict(command: Predict, console: Console) -> None:
     client = run.client_id(whom)
     whose = {"which": command.which, "seed": command.seed, "fold": command.fold}
     ask = functools.partial(run.predict, client, **whose)
-    if is_npz(command.input):
+    if command.input.is_dir() or command.input.suffix.lower() in SUFFIXES:
+        new = examples_of_images(run, command.input)
+    elif is_npz(command.input):
         new = examples_of_npz(command.input)
     else:
         (how,) = formats(
@@ -170,8 +86,8 @@ def predict(command: Predict, console: Console) -> None:
         default = default_metric(inputs["classes"] if inputs else 0)
         for name in run.config.metric or (default,):
             metric = metric_of(name, run.class_names)
-            score = score_of(metric, outputs, predictions, new)
-            console.print(f"{metric.title}: {score:.4f}", markup=False, highlight=False)
+            text = score_text(metric, outputs, predictions, new)
+            console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def warn_of_first(run: experiment.FinishedRun, command: Predict) -> None:
@@ -215,18 +131,34 @@ def check_targets(
     )
 
 
-def score_of(
+def score_text(
     metric: Metric, outputs: np.ndarray, predictions: np.ndarray, new: "Examples"
+) -> str:
+    """The value of a metric on new examples, in the unit of their targets and as tables have it.
+
+    Arguments are those of `score_of`.
+    """
+    own = score_of(metric, outputs, predictions, new, new.unit)
+    scaled = score_of(metric, outputs, predictions, new, 1.0)
+    text = f"{metric.title}: {own:.4f}"
+    if f"{own:.4g}" == f"{scaled:.4g}":
+        return text
+    return f"{text} in the unit of {new.target} ({scaled:.4f} as tables have it, scaled)"
+
+
+def score_of(
+    metric: Metric, outputs: np.ndarray, predictions: np.ndarray, new: "Examples", unit: float
 ) -> float:
-    """The value of a metric on new examples, in the unit of their targets.
+    """The value of a metric on new examples.
 
     Args:
       metric: of the run.
       outputs: of the model [B, ...].
       predictions: made of them [B, ...].
       new: the examples, with targets.
+      unit: of the value, as a part of a number that models see.
     """
-    y, unit = np.asarray(new.y), new.unit
+    y = np.asarray(new.y)
     weights = np.ones(len(y), np.float32) if new.weights is None else np.float32(new.weights)
     if metric is METRICS["accuracy"]:
         # Positions without a label, which are -1, do not count.
@@ -252,6 +184,7 @@ class Examples(NamedTuple):
     mean: float = 0.0  # of numbers as targets, in their own unit
     unit: float = 1.0
     weights: np.ndarray | None = None  # of the examples in scores [N]; None: all alike
+    target: str = ""  # the name of what is predicted, if it has one
 
     def words(self, predictions: np.ndarray) -> list:
         """Predictions as a reader knows them: names of labels, or numbers in their own unit."""
@@ -300,44 +233,41 @@ def examples_of_csv(run: experiment.FinishedRun, sheet: Sheet) -> Examples:
     words = sheet.columns.get(schema.id, [str(line) for line in sheet.lines])
     names = [words[row] for row in rows]
     column = schema.id if schema.id in sheet.columns else "line"
-    return Examples(x, y, column, names, target.classes, target.mean, target.deviation, weights)
+    words = (target.classes, target.mean, target.deviation)
+    return Examples(x, y, column, names, *words, weights, target.name)
 
 
-def draw_searches(command: Report, out: Path, style: Style, console: Console) -> None:
-    """Draws the picture of a search again."""
-    check(
-        len(command.directories) == 1,
-        "a search has a picture of its own: give its directory alone",
-    )
-    files.create(out, files.SWEEP_FILES, command.overwrite)
-    redraw_search(command.directories[0], out, style)
-    console.print(f"written to {out}", markup=False, highlight=False)
+def examples_of_images(run: experiment.FinishedRun, path: Path) -> Examples:
+    """The images of a folder, or one, as `jaxfl prepare images` made the data set of the run.
 
-
-def is_of_search(command: Report, file: Path) -> bool:
-    """Whether the page is of a search, which has no table of runs; the options are checked first.
+    Images in folders that are all called as classes are of these.
 
     Raises:
-      InputError: the page cannot be written, see `check_page`.
+      InputError: the data of the run are others, or a file is no image of this kind.
     """
-    from jaxfl.experiment.html.page import check_page  # it loads matplotlib
-
-    check_page(file, command.overwrite)
-    processes.check_backend()
-    return any(map(is_search, command.directories))
-
-
-def write_html(command: Report, file: Path, console: Console, options: dict[str, Any]) -> None:
-    """Writes the page and says where it is.
-
-    Args:
-      command: the command.
-      file: to write.
-      console: for what the command shows.
-      options: of the tables, and the answers for clients.
-    """
-    from jaxfl.experiment.html.page import write_page
-
-    replace = {"overwrite": command.overwrite, "highlight": command.highlight}
-    write_page(command.directories, file, **replace, **options)
-    console.print(f"written to {file}", markup=False, highlight=False)
+    inputs = run.summary.get("inputs")
+    shape = inputs["shape"] if inputs else []
+    check(
+        inputs is not None
+        and inputs["dtype"] == "uint8"
+        and len(shape) == 3
+        and shape[0] == shape[1]
+        and shape[2] in (1, 3),
+        f"the data of {run.directory} are no square images of bytes, so that the run does not know "
+        f"what the images of {path} become: give an npz file with x",
+    )
+    found = image_files(path) if path.is_dir() else [path]
+    size, _, channels = shape
+    images = read_images(found, size)
+    check(
+        images.shape[-1] <= channels,
+        f"images of {path} have colours, and those of the run are grey: save them in grey",
+    )
+    images = np.broadcast_to(images, (*images.shape[:-1], channels))
+    names = [file.relative_to(path).as_posix() if path.is_dir() else file.name for file in found]
+    labels = {word: label for label, word in enumerate(run.class_names)}
+    shown = [composed(file.parent.name) for file in found]
+    y = None
+    if path.is_dir() and all(word in labels for word in shown):
+        y = np.array([labels[word] for word in shown], np.int32)
+    return Examples(images, y, "file", names, tuple(run.class_names))
