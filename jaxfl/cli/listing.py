@@ -207,7 +207,10 @@ def _metric_line(metric: Metric) -> str:
 def _metric(metric: Metric) -> Description:
     """What a metric is, whether its lower or its higher values are better, and of what targets."""
     targets = "labels or numbers" if metric.targets == "any" else metric.targets
-    text = f"{metric.title}: for targets that are {targets}; {metric.better} is better."
+    direction = f"{metric.better} is better"
+    if metric.better == "neither":
+        direction = "neither higher nor lower is better"
+    text = f"{metric.title}: for targets that are {targets}; {direction}."
     return [text, *describe_function(metric.score)]
 
 

@@ -248,7 +248,7 @@ def shown_name(metric: str) -> str:
     # A class may have any name, and trackers take few letters.
     words = metric.replace(":", "_of_", 1)
     name = re.sub(r"[^\w. -]", lambda letter: f"_{ord(letter[0]):x}_", words)
-    return name if entry is None or entry.better == "higher" else f"negative_{name}"
+    return f"negative_{name}" if entry is not None and entry.better == "lower" else name
 
 
 def numbers_of(line: LineOfRun) -> Numbers:

@@ -13,7 +13,7 @@ from jaxtyping import Array
 
 from jaxfl.core.errors import InputError, check, check_name
 from jaxfl.core.options import checked
-from jaxfl.simulation import score_functions
+from jaxfl.simulation import calibration_scores, score_functions
 
 # (predictions [n, ...], y [n, ...], weight [n]) -> a number, NaN where it is not defined; that of
 # one class also takes its number, `label`
@@ -29,7 +29,8 @@ class Metric:
       score: (predictions [n, ...], y [n, ...], weight [n]) -> a number, NaN where it is not
         defined. It is traced, and mapped over clients. Rows of weight 0 do not count; there
         predictions and y are 0.
-      better: whether the higher or the lower value is better.
+      better: whether the higher or the lower value is better; "neither" where one value is right,
+        so that the metric stands beside others and selects nothing.
       targets: what y holds: labels, of which predictions are the logits, or numbers.
       percent: whether the value is a part of one that is shown in %.
       digits: behind the point.
@@ -43,7 +44,7 @@ class Metric:
 
     title: str
     score: Score
-    better: Literal["higher", "lower"] = "higher"
+    better: Literal["higher", "lower", "neither"] = "higher"
     targets: Literal["labels", "numbers", "any"] = "any"
     percent: bool = False
     digits: int = 3
@@ -61,8 +62,8 @@ class Metric:
 
     @property
     def sign(self) -> int:
-        """1 if higher values are better, else -1."""
-        return 1 if self.better == "higher" else -1
+        """-1 if lower values are better, else 1."""
+        return -1 if self.better == "lower" else 1
 
     def stored(self, value: Array | float) -> Array | float:
         """A value as it is stored: higher is better."""
@@ -113,6 +114,16 @@ METRICS: dict[str, Metric] = {
     "perplexity": Metric("perplexity", score_functions.perplexity, "lower", "labels"),
     "brier": Metric("Brier score", score_functions.brier, "lower", "labels"),
     "ece": Metric("ECE", score_functions.ece, "lower", "labels"),
+    "calibration_slope": Metric(
+        "calibration slope", calibration_scores.calibration_slope, "neither", "labels", digits=2
+    ),
+    "calibration_intercept": Metric(
+        "calibration intercept",
+        calibration_scores.calibration_intercept,
+        "neither",
+        "labels",
+        digits=2,
+    ),
     "rmse": Metric("RMSE", score_functions.rmse, "lower", "numbers"),
     "mae": Metric("MAE", score_functions.mae, "lower", "numbers"),
     "r2": Metric("R2", score_functions.r2, targets="numbers", highest=1.0),
@@ -254,4 +265,19 @@ def named_metrics(
     )
     for name in metrics:
         check_name("metric", entry_of(name), METRICS)
-    return {name: metric_of(name, class_names) for name in metrics}
+    found = {name: metric_of(name, class_names) for name in metrics}
+    check_first(list(found))
+    return found
+
+
+def check_first(names: Sequence[str]) -> None:
+    """Raises an `InputError` if the first metric, by which models are selected, has no better end.
+
+    Example:
+      >>> check_first(["auc", "calibration_slope"])
+    """
+    if names and metric_of(names[0]).better == "neither":
+        raise InputError(
+            f"the first metric selects models and ranks methods, and of {names[0]} neither a "
+            f"higher nor a lower value is better: name another one before it, as auc {names[0]}"
+        )

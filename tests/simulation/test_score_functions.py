@@ -6,9 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.optimize import brentq
 from scipy.stats import gmean
 from sklearn import calibration
 from sklearn import metrics as sklearn
+from sklearn.linear_model import LogisticRegression
 
 from jaxfl.core.errors import InputError
 from jaxfl.simulation import label_range, score_functions
@@ -176,9 +178,54 @@ def test_examples_without_the_label_have_no_score_of_it(name):
     assert np.isnan(score(logits, y, 0 * weight, label=3))
 
 
+def slope(odds, y, weight):
+    """From scikit-learn's logistic regression."""
+    model = LogisticRegression(C=np.inf, tol=1e-10, max_iter=1000)
+    return model.fit(odds[:, None], y, sample_weight=weight).coef_.item()
+
+
+def intercept(odds, y, weight):
+    """Where as many examples have the label as are predicted to."""
+    return brentq(lambda a: np.sum(weight * (y - 1 / (1 + np.exp(-odds - a)))), -500, 500)
+
+
+OF_TWO_LABELS = {"calibration_slope": slope, "calibration_intercept": intercept}
+
+
+@pytest.mark.parametrize("kind", ["plain", "weighted", "imbalanced"])
+@pytest.mark.parametrize("scale", [0.01, 1.0, 30.0])
+@pytest.mark.parametrize("name", OF_TWO_LABELS)
+def test_calibration_is_that_of_a_logistic_model(name, scale, kind):
+    function = jax.jit(METRICS[name].score)
+    for seed in range(3):
+        logits, y, weight = labelled(seed, 2, kind)
+        logits = np.float32(scale) * logits
+        odds = (logits[:, 1] - logits[:, 0]).astype(np.float64)
+        expected = OF_TWO_LABELS[name](odds, y, weight)
+        assert function(logits, y, weight) == pytest.approx(expected, rel=1e-3, abs=1e-4)
+
+
+def test_calibration_that_is_not_defined_has_no_value():
+    slope, intercept = (jax.jit(METRICS[name].score) for name in OF_TWO_LABELS)
+    y, weight = np.arange(N) % 2, np.ones(N, np.float32)
+    apart = np.stack([np.zeros(N), 2.0 * y - 1], axis=1).astype(np.float32)
+    assert np.isnan(slope(apart, y, weight))
+    assert np.isnan(slope(-apart, y, weight))
+    assert np.isnan(slope(0 * apart, y, weight))
+    assert abs(intercept(apart, y, weight)) < 1e-5
+    for function in (slope, intercept):
+        assert np.isnan(function(apart, 0 * y, weight))
+        assert np.isnan(function(apart, y, 0 * weight))
+    # A model that has diverged is not left out.
+    assert slope(np.nan * apart, y, weight) == 0
+    assert intercept(np.nan * apart, y, weight) == np.inf
+    with pytest.raises(InputError, match="those of two labels, and the data have 3"):
+        slope(np.zeros((N, 3), np.float32), y, weight)
+
+
 def test_every_metric_of_labels_has_a_reference():
     names = {n for n, metric in METRICS.items() if metric.targets == "labels"}
-    assert {*REFERENCES, *OF_ONE_LABEL} == names
+    assert {*REFERENCES, *OF_ONE_LABEL, *OF_TWO_LABELS} == names
 
 
 @pytest.mark.parametrize("shift", [0, 50])

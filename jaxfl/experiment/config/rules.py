@@ -27,6 +27,7 @@ from jaxfl.models import MODELS
 from jaxfl.simulation.metrics import (
     CLASS,
     METRICS,
+    check_first,
     default_metric,
     entry_of,
     label_of,
@@ -281,6 +282,7 @@ def check_metrics(options: ScoreOptions, source: Source) -> None:
             f"--metric {name} takes {metric_of(name).targets}, the targets of the data are "
             f"{targets}: choose from {', '.join(fitting)}",
         )
+    check_first(names)
     _check_classes([name for name in names if entry_of(name).endswith(f":{CLASS}")], source)
     titles = [metric_of(name).title for name in names]
     check(

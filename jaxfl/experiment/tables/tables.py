@@ -147,13 +147,16 @@ def metrics_of(runs: Runs) -> list[str]:
 def best_places(cells: Sequence[str], measure: str) -> list[int]:
     """The places of the best scores of a column: those that show the best number.
 
-    Nowhere if more than half of the numbers are the same best one.
+    Nowhere if more than half of the numbers are the same best one, or none is better than another.
 
     Example:
       >>> best_places(["70.0 ±0.1", "69.9", "-"], "accuracy"), best_places(["9.0"] * 3, "accuracy")
       ([0], [])
     """
-    sign = metric_of(measure).sign
+    metric = metric_of(measure)
+    if metric.better == "neither":
+        return []
+    sign = metric.sign
     numbers = [sign * float(cell.split()[0]) if cell != "-" else None for cell in cells]
     known = [number for number in numbers if number is not None]
     if not known or 2 * known.count(max(known)) > len(known):
