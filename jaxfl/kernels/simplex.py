@@ -202,7 +202,9 @@ def fill_rows(costs: Float[Array, "r m"], curvature: Float[Array, "m"]) -> Float
     # Costs in units of the smallest curvature, less the lowest of the row.
     unit = curvature.min()
     rate = 0.5 * unit / curvature[None]
-    below = (costs - costs.min(axis=1, keepdims=True)) / unit
+    # An infinite cost would make derivatives by the unit NaN.
+    finite = jnp.isfinite(costs)
+    below = (jnp.where(finite, costs, 0.0) - costs.min(axis=1, keepdims=True)) / unit
 
     def level(counts: Array) -> Array:
         total = jnp.sum(jnp.where(counts, rate, 0.0), axis=1, keepdims=True)
@@ -213,7 +215,7 @@ def fill_rows(costs: Float[Array, "r m"], curvature: Float[Array, "m"]) -> Float
         counts, _ = carry
         return counts & (below < level(counts)), counts
 
-    counts = jnp.isfinite(below)
+    counts = finite & jnp.isfinite(below)
     start = (counts & (below < level(counts)), counts)
     counts, _ = lax.while_loop(lambda carry: (carry[0] != carry[1]).any(), step, start)
     weights = jnp.where(counts, jnp.maximum(level(counts) - below, 0.0) * rate, 0.0)

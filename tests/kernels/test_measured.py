@@ -108,3 +108,17 @@ def test_halves_that_are_equal_give_finite_weights():
     models = {"w": jnp.array([[1.0, 2.0], [1.0, 2.0], [5.0, 5.0]])}
     weights = jax.jit(measured_rows)(models, models, jnp.ones(3, bool))
     np.testing.assert_allclose(weights, [[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 1]], atol=1e-6)
+
+
+def test_derivatives_in_reverse_mode_pass_by_clients_that_have_not_reported():
+    rng = np.random.default_rng(0)
+    costs = jnp.asarray(rng.random((4, 4)), jnp.float32)
+    curvature = jnp.asarray(1 + rng.random(4), jnp.float32)
+
+    def value(curvature, costs):
+        return jnp.sum(fill_rows(costs, curvature)[:, 0] ** 2)
+
+    absent = jnp.concatenate([costs, jnp.full((4, 1), jnp.inf)], axis=1)
+    of_all = jax.grad(value)(jnp.append(curvature, 3.0), absent)
+    np.testing.assert_allclose(of_all[:4], jax.grad(value)(curvature, costs), rtol=1e-5)
+    assert of_all[4] == 0
