@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import jaxfl
-from jaxfl.cli import finished, main
+from jaxfl.cli import main
+from jaxfl.cli.predict import Examples, score_of
 from jaxfl.core.errors import InputError
 from jaxfl.data import natural
 from jaxfl.simulation.metrics import METRICS
@@ -187,12 +188,12 @@ def test_the_test_rows_of_a_client_come_back_and_give_its_score(folder, monkeypa
 
 def test_new_examples_are_scored_by_the_weights_of_their_rows():
     y = np.array([0, 1, 1])
-    new = finished.Examples(None, y, "line", [], weights=np.array([1.0, 2.0, 5.0]))
+    new = Examples(None, y, "line", [], weights=np.array([1.0, 2.0, 5.0]))
     outputs = np.eye(2)[[0, 1, 0]]
-    score = finished.score_of(METRICS["accuracy"], outputs, outputs.argmax(axis=1), new)
+    score = score_of(METRICS["accuracy"], outputs, outputs.argmax(axis=1), new, 1.0)
     assert score == 3 / 8
     nothing = new._replace(weights=np.zeros(3))
-    assert np.isnan(finished.score_of(METRICS["accuracy"], outputs, y, nothing))
+    assert np.isnan(score_of(METRICS["accuracy"], outputs, y, nothing, 1.0))
 
 
 @pytest.mark.slow(seconds=8)
