@@ -4,6 +4,7 @@ Each process has its devices and the cache of compiled programs; the first one w
 """
 
 import contextlib
+import hashlib
 import os
 import socket
 from collections.abc import Mapping, Sequence
@@ -271,6 +272,27 @@ def any_process(flag: bool) -> bool:
     if jax.process_count() == 1:
         return flag
     return bool(multihost_utils.process_allgather(np.array(flag)).any())
+
+
+def unlike(facts: Mapping[str, object]) -> list[str]:
+    """The names of the facts that are not the same in all processes.
+
+    All processes must call it, with the same names.
+
+    Args:
+      facts: by name; those of two processes are the same if `repr` writes them alike.
+
+    Example:
+      >>> unlike({"rounds": 3})
+      []
+    """
+    if jax.process_count() == 1:
+        return []
+    digests = [hashlib.sha256(repr(fact).encode()).digest() for fact in facts.values()]
+    rows = np.frombuffer(b"".join(digests), np.uint8).reshape(len(digests), -1)
+    each = multihost_utils.process_allgather(rows)
+    differ = (each != each[:1]).any(axis=(0, 2))
+    return [name for name, one in zip(facts, differ, strict=True) if one]
 
 
 def from_main_process(text: str) -> str:

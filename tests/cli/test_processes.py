@@ -11,9 +11,13 @@ import children
 import numpy as np
 import pytest
 
+from jaxfl.experiment import Config
+from jaxfl.experiment.config import to_json
+
 WORDS = ["--clients", "5", "--local-steps", "1", "--model", "linear", "--devices", "1"]
 RUN = ["run", "fedavg", "--rounds", "2", *WORDS]
 LONG = ["run", "fedavg", "--rounds", "100000", *WORDS, "--eval-every", "20"]
+DIFFER = "the processes that run together differ in"
 LOST = "another process has ended or cannot be reached"
 
 
@@ -85,6 +89,25 @@ def test_a_missing_process_is_one_line(tmp_path):
         (line,) = text.splitlines()
         assert line.startswith("jaxfl: the processes did not find each other within 3 s: start")
     assert not out.exists()
+
+
+@pytest.mark.slow(seconds=20)
+def test_processes_with_other_options_and_data_end_with_one_line_each(tmp_path):
+    folders = [tmp_path / "0", tmp_path / "1"]
+    options = {"clients": 5, "rounds": 2, "local_steps": 1, "model": "linear", "devices": 1}
+    options |= {"dataset": "mine", "data_dir": ".", "partition": "iid"}
+    for number, folder in enumerate(folders):
+        folder.mkdir()
+        x = np.full((40, 3), number, np.float32)
+        np.savez(folder / "mine.npz", x_train=x, y_train=np.arange(40) % 2)
+        (folder / "config.json").write_text(to_json(Config(lr=number + 0.5, **options)))
+    words = ["run", "--config", "config.json", "--out", "run"]
+    codes, texts = end(start(words, 2, folders=folders))
+    assert codes == [2, 2], texts
+    for text in texts:
+        (line,) = text.splitlines()
+        assert line.startswith(f"jaxfl: {DIFFER} --lr, the data: start each with the same options")
+    assert not (folders[0] / "run").exists()
 
 
 @pytest.mark.slow(seconds=60)

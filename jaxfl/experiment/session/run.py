@@ -15,6 +15,7 @@ from jaxfl.data.data_warnings import without_validation_score
 from jaxfl.experiment.config import Config, load_config, resolve
 from jaxfl.experiment.config.paths import MODELS, with_plugin
 from jaxfl.experiment.session import checkpoints, models, run_directory
+from jaxfl.experiment.session.agreement import check_agreement
 from jaxfl.experiment.session.build import Built, build
 from jaxfl.experiment.session.constant_scores import evaluate_constant
 from jaxfl.experiment.session.gather import gather
@@ -292,6 +293,7 @@ def record_run(
 def _build(config: Config) -> tuple[Config, Built]:
     """The complete config and the parts of a run."""
     resolved = resolve(config)
+    check_agreement([resolved])
     return resolved.config, build(resolved, gather(resolved))
 
 
