@@ -105,7 +105,8 @@ def tell_lost() -> int:
 
 def _tell(**facts: Any) -> None:
     if _parent is not None:
-        _parent.sendall(json.dumps(facts).encode() + b"\n")
+        with suppress(OSError):  # it was killed, and `_obey` ends this process
+            _parent.sendall(json.dumps(facts).encode() + b"\n")
 
 
 def says_lost(error: BaseException) -> bool:
@@ -149,11 +150,12 @@ def leave(code: int) -> None:
 
 def _obey(control: socket.socket) -> None:
     """In the child: takes signals from the process that waits, and ends with it."""
-    while content := control.recv(1):
-        number = signal.Signals(content[0])
-        if signal.getsignal(number) is signal.SIG_DFL:  # the command has ended
-            os._exit(128 + number)
-        _thread.interrupt_main(number)
+    with suppress(OSError):  # the process that waits was killed
+        while content := control.recv(1):
+            number = signal.Signals(content[0])
+            if signal.getsignal(number) is signal.SIG_DFL:  # the command has ended
+                os._exit(128 + number)
+            _thread.interrupt_main(number)
     os._exit(128 + signal.SIGKILL)
 
 

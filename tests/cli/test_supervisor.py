@@ -54,6 +54,23 @@ def test_exit_codes_and_lines(code, status, lines):
 
 
 @pytest.mark.slow(seconds=10)
+def test_the_child_of_a_process_that_is_killed_ends_whatever_that_has_not_read():
+    code = (
+        "os.kill(os.getppid(), signal.SIGSTOP)\n"
+        "supervisor.tell_code(0)\n"
+        "print('told', flush=True)\n"
+        "time.sleep(60)"
+    )
+    with subprocess.Popen(
+        program(code), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout.readline() == "told\n"
+        running.kill()
+        # Until the child has closed them.
+        assert running.communicate(timeout=30) == ("", "")
+
+
+@pytest.mark.slow(seconds=10)
 @pytest.mark.parametrize("repeats", [1, 3])
 def test_a_command_that_has_ended_is_ended_by_a_signal(repeats):
     code = "print(os.getpid(), flush=True)\ntime.sleep(60)"
