@@ -128,8 +128,8 @@ def lost_line(directory: str) -> str:
     """
     return (
         "another process has ended or cannot be reached (its own output says why): start all of "
-        f"them again with jaxfl resume {directory}, which goes on from the newest "
-        "checkpoint"
+        f"them again with jaxfl resume {directory}, which goes on from the newest checkpoint, or "
+        "as before if it holds no run"
     )
 
 
@@ -196,7 +196,8 @@ def _wait(child: int, control: socket.socket, log: int) -> int:
         code = 128 - status
         text += (
             f"jaxfl: this process was ended by signal {-status}: start all of them again with "
-            f"jaxfl resume {visible(directory)}, which goes on from the newest checkpoint\n"
+            f"jaxfl resume {visible(directory)}, which goes on from the newest checkpoint, or as "
+            "before if it holds no run\n"
         )
     os.write(2, text.encode())
     return code
