@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import os
 import socket
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -181,7 +182,8 @@ def check_backend() -> None:
     """Starts JAX, and connects the processes that run together.
 
     Raises:
-      InputError: it finds no device of the kind that is asked for, or it may not compile.
+      InputError: it finds no device of the kind that is asked for, it may not compile, or another
+        process has another number of devices.
     """
     # JAX adds its flags to the class at run time.
     disabled = jax.config.jax_disable_jit  # pyright: ignore[reportAttributeAccessIssue]
@@ -202,6 +204,13 @@ def check_backend() -> None:
     if jax.process_count() > 1 and jax.default_backend() == "cpu":
         # Before the first program: JAX asks once. Why: `IN_ORDER`.
         jax.config.update("jax_enable_compilation_cache", False)
+    counts = Counter(device.process_index for device in jax.devices())
+    numbers = [str(counts[process]) for process in range(jax.process_count())]
+    check(
+        len(set(numbers)) == 1,
+        f"the processes that run together have {', '.join(numbers)} devices: give each the same "
+        "number (by --devices on a CPU, by CUDA_VISIBLE_DEVICES on GPUs)",
+    )
     any_process(False)
 
 
@@ -274,25 +283,31 @@ def any_process(flag: bool) -> bool:
     return bool(multihost_utils.process_allgather(np.array(flag)).any())
 
 
-def unlike(facts: Mapping[str, object]) -> list[str]:
-    """The names of the facts that are not the same in all processes.
-
-    All processes must call it, with the same names.
+def check_alike(facts: Mapping[str, object]) -> None:
+    """Checks that all processes that run together have the same facts; all must call it.
 
     Args:
-      facts: by name; those of two processes are the same if `repr` writes them alike.
+      facts: by what a message calls them, in the same order in all processes. Those of two
+        processes are the same if `repr` writes them alike.
+
+    Raises:
+      InputError: a process has another fact; all processes raise it.
 
     Example:
-      >>> unlike({"rounds": 3})
-      []
+      >>> check_alike({"--rounds": 3})
     """
     if jax.process_count() == 1:
-        return []
+        return
     digests = [hashlib.sha256(repr(fact).encode()).digest() for fact in facts.values()]
     rows = np.frombuffer(b"".join(digests), np.uint8).reshape(len(digests), -1)
     each = multihost_utils.process_allgather(rows)
     differ = (each != each[:1]).any(axis=(0, 2))
-    return [name for name, one in zip(facts, differ, strict=True) if one]
+    names = [name for name, one in zip(facts, differ, strict=True) if one]
+    check(
+        not names,
+        f"the processes that run together differ in {', '.join(names)}: start each with the same "
+        "options, data and files",
+    )
 
 
 def from_main_process(text: str) -> str:

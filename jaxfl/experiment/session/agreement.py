@@ -5,7 +5,6 @@ from typing import Any
 
 import jax
 
-from jaxfl.core.errors import check
 from jaxfl.experiment.config import Config, Resolved
 from jaxfl.experiment.config.composite import option
 from jaxfl.experiment.config.hints import hints, marked
@@ -31,14 +30,8 @@ def check_agreement(runs: Sequence[Resolved[Config]]) -> None:
     Example:
       >>> check_agreement([resolve(Config(algorithm="fedavg"))])
     """
-    if jax.process_count() == 1:
-        return
-    names = processes.unlike(_facts(runs))
-    check(
-        not names,
-        f"the processes that run together differ in {', '.join(names)}: start each with the same "
-        "options, data and files",
-    )
+    if jax.process_count() > 1:
+        processes.check_alike(_facts(runs))
 
 
 def _facts(runs: Sequence[Resolved[Config]]) -> dict[str, Any]:
