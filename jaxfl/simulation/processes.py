@@ -15,6 +15,7 @@ from typing import Any, cast
 import jax
 import jaxlib.version
 import numpy as np
+from jax.errors import JaxRuntimeError
 from jax.experimental import multihost_utils
 
 from jaxfl.core.errors import InputError, check
@@ -99,7 +100,7 @@ def _hosts(processes: int, process: int, timeout: float) -> list[str]:
     """The host of each process, which all of them tell the service of JAX.
 
     Raises:
-      InputError: another process has another version of jaxfl.
+      InputError: another process has another version of jaxfl, or does not tell.
     """
     # JAX has no public name for it.
     from jax._src.distributed import global_state
@@ -108,7 +109,13 @@ def _hosts(processes: int, process: int, timeout: float) -> list[str]:
     client.key_value_set(f"jaxfl/{process}", f"{VERSION} {socket.gethostname()}")
     hosts = []
     for number in range(processes):
-        answer = client.blocking_key_value_get(f"jaxfl/{number}", round(1000 * timeout))
+        try:
+            answer = client.blocking_key_value_get(f"jaxfl/{number}", round(1000 * timeout))
+        except JaxRuntimeError as error:
+            raise InputError(
+                f"process {number} of {processes} has not come within {timeout:g} s: start each "
+                "with the same number of processes, and its own process number from 0"
+            ) from error
         version, _, host = answer.partition(" ")
         check(
             version == VERSION,

@@ -136,6 +136,24 @@ def test_a_process_without_a_directory_does_not_wait_for_one_that_has_it(tmp_pat
     assert all(text.startswith(f"jaxfl: {DIFFER} having an --out: start each") for text in texts)
 
 
+@pytest.mark.slow(seconds=30)
+def test_a_process_that_waits_for_more_processes_than_there_are_ends_with_one_line(tmp_path):
+    folders = [tmp_path / "0", tmp_path / "1"]
+    for number, folder in enumerate(folders):
+        folder.mkdir()
+        code = (
+            "import sys; from jaxfl.cli import main; "
+            f"sys.argv[-1] = sys.argv[-1].replace('processes=2', 'processes={2 + number}'); "
+            "sys.exit(main())"
+        )
+        (folder / "program.py").write_text(code)
+    words = [*RUN, "--out", "run"]
+    codes, texts = end(start(words, 2, folders=folders, program=("program.py",), timeout=15))
+    assert codes == [2, 2], texts
+    (line,) = texts[1].splitlines()
+    assert line.startswith("jaxfl: process 2 of 3 has not come within 15 s: start each with the")
+
+
 @pytest.mark.slow(seconds=20)
 def test_processes_with_other_numbers_of_devices_end_with_one_line_each(tmp_path):
     """As two hosts do that have other numbers of cores."""
