@@ -323,6 +323,14 @@ def _tell(
     )
     if message:
         warn(message)
+    benign = sorted(one for one in history.diverged if not built.malicious[one])
+    if benign:
+        some = ", ".join(map(str, benign[:8])) + (", ..." if len(benign) > 8 else "")
+        warn(
+            f"{len(benign)} of {built.clients} clients of the run in {out} had updates that are "
+            f"not finite, which did not count (client {some}; diverged in summary.json): lower "
+            "--lr, or what else makes them large"
+        )
     if vanished:
         raise InputError(
             f"{', '.join(vanished)} in {out} vanished or changed during the run: the scores and "
