@@ -106,7 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = answer(arguments, is_program=False)
     except Exception as error:
-        if isinstance(error, JaxRuntimeError) and supervisor.says_lost(error):
+        # Of an operation outside a program, JAX makes it a ValueError.
+        if isinstance(error, JaxRuntimeError | ValueError) and supervisor.says_lost(error):
             code = supervisor.tell_lost()
         else:
             # An error of our own: the others hear at once that this process has ended.

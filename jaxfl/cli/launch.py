@@ -31,7 +31,7 @@ from jaxfl.experiment.config import load_configs, resolve
 from jaxfl.experiment.config.hints import check_fields
 from jaxfl.experiment.config.rules import metrics_of
 from jaxfl.experiment.session.interrupt import hint
-from jaxfl.experiment.store import files
+from jaxfl.experiment.store import files, locks
 from jaxfl.experiment.store.finished_runs import load_finished
 from jaxfl.experiment.store.read_records import read_plan
 from jaxfl.experiment.studies import sweep
@@ -92,7 +92,8 @@ def launch_workers(command: Command, console: Console, program: Program) -> None
     # This process computes no run, and an accelerator is for the workers.
     jax.config.update("jax_platforms", "cpu")
     settle(command, command.devices or "auto", console)
-    with _planned(command) as out:
+    # Before its workers are within, another command must not plan something else there.
+    with _planned(command) as out, locks.shared(out):
         logs = out.absolute() / files.LOGS
         began = time.time()
         first, last = sweep.ENDS if is_search(out) else ENDS

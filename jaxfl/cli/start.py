@@ -31,6 +31,9 @@ def settle(command: SettingOptions | Resume, devices: int | str, console: Consol
     if isinstance(command, ProcessOptions):
         join(command)
     processes.check_backend()
+    # Before one of them waits for a directory that another one has chosen.
+    is_open = getattr(command, "out", "") is None
+    processes.check_alike({"the command": type(command).__name__, "having an --out": is_open})
     console.quiet = not processes.is_main_process()
     processes.keep_programs()
 

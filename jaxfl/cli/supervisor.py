@@ -105,7 +105,8 @@ def tell_lost() -> int:
 
 def _tell(**facts: Any) -> None:
     if _parent is not None:
-        _parent.sendall(json.dumps(facts).encode() + b"\n")
+        with suppress(OSError):  # it was killed, and `_obey` ends this process
+            _parent.sendall(json.dumps(facts).encode() + b"\n")
 
 
 def says_lost(error: BaseException) -> bool:
@@ -127,8 +128,8 @@ def lost_line(directory: str) -> str:
     """
     return (
         "another process has ended or cannot be reached (its own output says why): start all of "
-        f"them again with jaxfl resume {directory}, which goes on from the newest "
-        "checkpoint"
+        f"them again with jaxfl resume {directory}, which goes on from the newest checkpoint, or "
+        "as before if it holds no run"
     )
 
 
@@ -149,11 +150,12 @@ def leave(code: int) -> None:
 
 def _obey(control: socket.socket) -> None:
     """In the child: takes signals from the process that waits, and ends with it."""
-    while content := control.recv(1):
-        number = signal.Signals(content[0])
-        if signal.getsignal(number) is signal.SIG_DFL:  # the command has ended
-            os._exit(128 + number)
-        _thread.interrupt_main(number)
+    with suppress(OSError):  # the process that waits was killed
+        while content := control.recv(1):
+            number = signal.Signals(content[0])
+            if signal.getsignal(number) is signal.SIG_DFL:  # the command has ended
+                os._exit(128 + number)
+            _thread.interrupt_main(number)
     os._exit(128 + signal.SIGKILL)
 
 
@@ -194,7 +196,8 @@ def _wait(child: int, control: socket.socket, log: int) -> int:
         code = 128 - status
         text += (
             f"jaxfl: this process was ended by signal {-status}: start all of them again with "
-            f"jaxfl resume {visible(directory)}, which goes on from the newest checkpoint\n"
+            f"jaxfl resume {visible(directory)}, which goes on from the newest checkpoint, or as "
+            "before if it holds no run\n"
         )
     os.write(2, text.encode())
     return code

@@ -110,6 +110,12 @@ def client_app(
 
     def visit(message: Message, context: Context) -> Visit:
         client, order = identify(context), order_of(message.content)
+        told = order.get("client", client)
+        check(
+            told == client,
+            f"the message is for client {told}, and this node is client {client} now: the server "
+            "asks it again which one it is",
+        )
         shelf = shelf_in_context(context)
         if directory is not None:
             shelf = shelf_in_file(directory / f"{client}.npz")

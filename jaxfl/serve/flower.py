@@ -220,7 +220,9 @@ class FlowerStrategy(Strategy):
                 messages = self._messages(down, place, reported)
                 floats = self._floats(messages)
                 replies = grid.send_and_receive(messages, timeout=self._timeout)
+            replies = list(replies)
             found = arrivals(replies, ids, clients, form)
+            self._forget(replies)
             starts = self.half.starts[place](key, down, jnp.asarray(ids), jnp.int32(number))
             ups = tuple(
                 up if who == "client" else up._replace(before=start)
@@ -264,7 +266,9 @@ class FlowerStrategy(Strategy):
     ) -> MetricRecord | None:
         """The mean scores of the clients that answered, which count equally."""
         clients = {node: client for client, node in self._roster.node_of.items()}
+        replies = list(replies)
         log = score_log(int(self.progress.rounds), replies, clients)
+        self._forget(replies)
         if not log.ids.size:
             return None
         everybody = np.arange(self.form.clients)
@@ -291,6 +295,13 @@ class FlowerStrategy(Strategy):
             timeout=self.question_timeout,
             anonymous=self._anonymous,
         )
+
+    def _forget(self, replies: list[Message]) -> None:
+        """Lets the nodes that could not answer be asked again which client each of them is."""
+        failed = {reply.metadata.src_node_id for reply in replies if reply.has_error()}
+        node_of, asked, questions = self._roster
+        node_of = {client: node for client, node in node_of.items() if node not in failed}
+        self._roster = Roster(node_of, asked - failed, questions)
 
     def _messages(self, down: Down, exchange: int, who: np.ndarray) -> list[Message]:
         """A message to each client of the open round that takes part [M] and is connected."""

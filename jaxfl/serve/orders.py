@@ -33,6 +33,7 @@ def message_to(
     """
     rounds, counted = int(progress.rounds), int(progress.counted[client])
     order = order | {
+        "client": client,
         "run": int(progress.run),
         "round": rounds,
         "exchange": max(exchange, 0),

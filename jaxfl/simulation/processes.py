@@ -4,8 +4,10 @@ Each process has its devices and the cache of compiled programs; the first one w
 """
 
 import contextlib
+import hashlib
 import os
 import socket
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -13,6 +15,7 @@ from typing import Any, cast
 import jax
 import jaxlib.version
 import numpy as np
+from jax.errors import JaxRuntimeError
 from jax.experimental import multihost_utils
 
 from jaxfl.core.errors import InputError, check
@@ -97,7 +100,7 @@ def _hosts(processes: int, process: int, timeout: float) -> list[str]:
     """The host of each process, which all of them tell the service of JAX.
 
     Raises:
-      InputError: another process has another version of jaxfl.
+      InputError: another process has another version of jaxfl, or does not tell.
     """
     # JAX has no public name for it.
     from jax._src.distributed import global_state
@@ -106,7 +109,13 @@ def _hosts(processes: int, process: int, timeout: float) -> list[str]:
     client.key_value_set(f"jaxfl/{process}", f"{VERSION} {socket.gethostname()}")
     hosts = []
     for number in range(processes):
-        answer = client.blocking_key_value_get(f"jaxfl/{number}", round(1000 * timeout))
+        try:
+            answer = client.blocking_key_value_get(f"jaxfl/{number}", round(1000 * timeout))
+        except JaxRuntimeError as error:
+            raise InputError(
+                f"process {number} of {processes} has not come within {timeout:g} s: start each "
+                "with the same number of processes, and its own process number from 0"
+            ) from error
         version, _, host = answer.partition(" ")
         check(
             version == VERSION,
@@ -180,7 +189,8 @@ def check_backend() -> None:
     """Starts JAX, and connects the processes that run together.
 
     Raises:
-      InputError: it finds no device of the kind that is asked for, or it may not compile.
+      InputError: it finds no device of the kind that is asked for, it may not compile, or another
+        process has another number of devices.
     """
     # JAX adds its flags to the class at run time.
     disabled = jax.config.jax_disable_jit  # pyright: ignore[reportAttributeAccessIssue]
@@ -201,6 +211,13 @@ def check_backend() -> None:
     if jax.process_count() > 1 and jax.default_backend() == "cpu":
         # Before the first program: JAX asks once. Why: `IN_ORDER`.
         jax.config.update("jax_enable_compilation_cache", False)
+    counts = Counter(device.process_index for device in jax.devices())
+    numbers = [str(counts[process]) for process in range(jax.process_count())]
+    check(
+        len(set(numbers)) == 1,
+        f"the processes that run together have {', '.join(numbers)} devices: give each the same "
+        "number (by --devices on a CPU, by CUDA_VISIBLE_DEVICES on GPUs)",
+    )
     any_process(False)
 
 
@@ -271,6 +288,33 @@ def any_process(flag: bool) -> bool:
     if jax.process_count() == 1:
         return flag
     return bool(multihost_utils.process_allgather(np.array(flag)).any())
+
+
+def check_alike(facts: Mapping[str, object]) -> None:
+    """Checks that all processes that run together have the same facts; all must call it.
+
+    Args:
+      facts: by what a message calls them, in the same order in all processes. Those of two
+        processes are the same if `repr` writes them alike.
+
+    Raises:
+      InputError: a process has another fact; all processes raise it.
+
+    Example:
+      >>> check_alike({"--rounds": 3})
+    """
+    if jax.process_count() == 1:
+        return
+    digests = [hashlib.sha256(repr(fact).encode()).digest() for fact in facts.values()]
+    rows = np.frombuffer(b"".join(digests), np.uint8).reshape(len(digests), -1)
+    each = multihost_utils.process_allgather(rows)
+    differ = (each != each[:1]).any(axis=(0, 2))
+    names = [name for name, one in zip(facts, differ, strict=True) if one]
+    check(
+        not names,
+        f"the processes that run together differ in {', '.join(names)}: start each with the same "
+        "options, data and files",
+    )
 
 
 def from_main_process(text: str) -> str:

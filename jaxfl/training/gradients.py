@@ -140,6 +140,8 @@ def private(objective: Objective, clip: Scalar, noise: Scalar) -> Callable:
         # Norms and sums in float32: one in bfloat16 is up to 1 % too small.
         wide = jax.tree.map(lambda g: g.astype(jnp.promote_types(g.dtype, jnp.float32)), grads)
         inverse = 1 / jnp.maximum(jnp.count_nonzero(batch.mask), 1)
+        if not jax.tree.leaves(params):  # such as a model without its head that is all head
+            return params, jnp.sum(aux) * inverse
         aggregate = optax.contrib.differentially_private_aggregate(clip, noise, noise_key)
         # optax takes the mean over all rows; the gradients on padded rows are zero.
         mean, _ = aggregate.update(wide, aggregate.init(params))

@@ -398,6 +398,10 @@ NUMBERS = [
         for name in ("noise", "example_noise", "feature_noise")
         for v in ["nan", "inf", "-1"]
     ],
+    *[
+        ([*RUN, f"--{name}", "1e30:noise=1e10"], f"noise of --{name} is 1e+10 times 1e+30, which")
+        for name in ("clip", "example-clip")
+    ],
     *[([*RUN, "--clip", f"1:noise=1,delta={v}"], "delta of --clip is") for v in ["nan", "0", "1"]],
     *[
         ([*RUN, "--stragglers", v], f"--stragglers is {float(v)}: expected a fraction in [0, 1]")

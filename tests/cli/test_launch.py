@@ -110,6 +110,26 @@ def test_two_workers_search_and_their_files_are_those_of_one_process(tmp_path, m
     assert "is finished" in capfd.readouterr().err
 
 
+@pytest.mark.slow(seconds=10)
+def test_another_command_replaces_no_comparison_whose_workers_are_about_to_start(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    words = ["compare", "local", *OPTIONS, "--overwrite", "--out", "x"]
+
+    @contextlib.contextmanager
+    def start(*_):
+        assert main(words) == 2
+        yield lambda: False
+
+    monkeypatch.setattr(launch, "_launcher", lambda *_: start)
+    assert main([*words, "--workers", "2"]) == 2
+    other, own = capsys.readouterr().err.splitlines()
+    assert other.startswith("jaxfl: another process writes the run in x: wait for its end (")
+    assert own.startswith("jaxfl: no worker is at work, and x is not finished")
+    assert not list(Path("x").glob(".*"))
+
+
 LAUNCHER = """
 import time
 from jaxfl.cli import launch

@@ -11,9 +11,13 @@ import children
 import numpy as np
 import pytest
 
+from jaxfl.experiment import Config
+from jaxfl.experiment.config import to_json
+
 WORDS = ["--clients", "5", "--local-steps", "1", "--model", "linear", "--devices", "1"]
 RUN = ["run", "fedavg", "--rounds", "2", *WORDS]
 LONG = ["run", "fedavg", "--rounds", "100000", *WORDS, "--eval-every", "20"]
+DIFFER = "the processes that run together differ in"
 LOST = "another process has ended or cannot be reached"
 
 
@@ -85,6 +89,88 @@ def test_a_missing_process_is_one_line(tmp_path):
         (line,) = text.splitlines()
         assert line.startswith("jaxfl: the processes did not find each other within 3 s: start")
     assert not out.exists()
+
+
+@pytest.mark.slow(seconds=20)
+def test_processes_with_other_options_and_data_end_with_one_line_each(tmp_path):
+    folders = [tmp_path / "0", tmp_path / "1"]
+    options = {"clients": 5, "rounds": 2, "local_steps": 1, "model": "linear", "devices": 1}
+    options |= {"dataset": "mine", "data_dir": ".", "partition": "iid"}
+    for number, folder in enumerate(folders):
+        folder.mkdir()
+        x = np.full((40, 3), number, np.float32)
+        np.savez(folder / "mine.npz", x_train=x, y_train=np.arange(40) % 2)
+        (folder / "config.json").write_text(to_json(Config(lr=number + 0.5, **options)))
+    words = ["run", "--config", "config.json", "--out", "run"]
+    codes, texts = end(start(words, 2, folders=folders))
+    assert codes == [2, 2], texts
+    for text in texts:
+        (line,) = text.splitlines()
+        assert line.startswith(f"jaxfl: {DIFFER} --lr, the data: start each with the same options")
+    assert not (folders[0] / "run").exists()
+
+
+@pytest.mark.slow(seconds=20)
+def test_a_process_that_is_refused_before_the_run_ends_the_others_with_a_way_to_begin(tmp_path):
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / "config.json").write_text("{}")
+    codes, texts = end(start([*RUN, "--out", str(out)], 2))
+    assert codes == [2, 1]
+    assert [len(text.splitlines()) for text in texts] == [1, 1]
+    assert "already holds a run (config.json): choose another --out" in texts[0]
+    assert texts[1].startswith(f"jaxfl: {LOST}")
+    assert texts[1].endswith(", or as before if it holds no run\n")
+
+
+@pytest.mark.slow(seconds=20)
+def test_a_process_without_a_directory_does_not_wait_for_one_that_has_it(tmp_path):
+    folders = [tmp_path / "0", tmp_path / "1"]
+    for number, folder in enumerate(folders):
+        folder.mkdir()
+        words = ["--out", "run"] if number else []
+        code = f"import sys; from jaxfl.cli import main; sys.argv[1:] += {words}; sys.exit(main())"
+        (folder / "program.py").write_text(code)
+    codes, texts = end(start(RUN, 2, folders=folders, program=("program.py",)))
+    assert codes == [2, 2], texts
+    assert all(text.startswith(f"jaxfl: {DIFFER} having an --out: start each") for text in texts)
+
+
+@pytest.mark.slow(seconds=30)
+def test_a_process_that_waits_for_more_processes_than_there_are_ends_with_one_line(tmp_path):
+    folders = [tmp_path / "0", tmp_path / "1"]
+    for number, folder in enumerate(folders):
+        folder.mkdir()
+        code = (
+            "import sys; from jaxfl.cli import main; "
+            f"sys.argv[-1] = sys.argv[-1].replace('processes=2', 'processes={2 + number}'); "
+            "sys.exit(main())"
+        )
+        (folder / "program.py").write_text(code)
+    words = [*RUN, "--out", "run"]
+    codes, texts = end(start(words, 2, folders=folders, program=("program.py",), timeout=15))
+    assert codes == [2, 2], texts
+    (line,) = texts[1].splitlines()
+    assert line.startswith("jaxfl: process 2 of 3 has not come within 15 s: start each with the")
+
+
+@pytest.mark.slow(seconds=20)
+def test_processes_with_other_numbers_of_devices_end_with_one_line_each(tmp_path):
+    """As two hosts do that have other numbers of cores."""
+    folders = [tmp_path / "0", tmp_path / "1"]
+    for number, folder in enumerate(folders):
+        folder.mkdir()
+        (folder / "config.json").write_text(to_json(Config(devices=number + 1, rounds=1)))
+    words = ["run", "--config", "config.json", "--out", "run"]
+    codes, texts = end(start(words, 2, folders=folders))
+    assert codes == [2, 2], texts
+    for text in texts:
+        (line,) = text.splitlines()
+        assert line == (
+            "jaxfl: the processes that run together have 1, 2 devices: give each the same number "
+            "(by --devices on a CPU, by CUDA_VISIBLE_DEVICES on GPUs)"
+        )
+    assert not (folders[0] / "run").exists()
 
 
 @pytest.mark.slow(seconds=60)

@@ -53,6 +53,47 @@ def test_exit_codes_and_lines(code, status, lines):
         assert "jaxfl resume runs/mine, which goes on" in said[-1]
 
 
+FAILING = """
+import sys
+from jax.errors import JaxRuntimeError
+from jaxfl import cli
+
+def answer(*arguments, **options):
+    raise {error}("UNKNOWN: Gloo AllGather failed: Connection closed by peer")
+
+cli.answer = answer
+sys.argv = ["jaxfl", "run", "fedavg", "--join", "cluster"]
+sys.exit(cli.main())
+"""
+
+
+@pytest.mark.slow(seconds=20)
+@pytest.mark.parametrize("error", ["JaxRuntimeError", "ValueError"])
+def test_each_error_by_which_jax_says_that_a_process_is_lost_is_one_line(error):
+    words = [sys.executable, "-c", FAILING.format(error=error)]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=100)
+    assert ended.returncode == 1
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith(LOST)
+
+
+@pytest.mark.slow(seconds=10)
+def test_the_child_of_a_process_that_is_killed_ends_whatever_that_has_not_read():
+    code = (
+        "os.kill(os.getppid(), signal.SIGSTOP)\n"
+        "supervisor.tell_code(0)\n"
+        "print('told', flush=True)\n"
+        "time.sleep(60)"
+    )
+    with subprocess.Popen(
+        program(code), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout.readline() == "told\n"
+        running.kill()
+        # Until the child has closed them.
+        assert running.communicate(timeout=30) == ("", "")
+
+
 @pytest.mark.slow(seconds=10)
 @pytest.mark.parametrize("repeats", [1, 3])
 def test_a_command_that_has_ended_is_ended_by_a_signal(repeats):

@@ -133,6 +133,18 @@ def test_each_example_has_different_random_numbers_in_the_objective():
     assert (drawn[0] != drawn[1]).all()
 
 
+def test_a_model_without_parameters_has_an_empty_gradient():
+    """Such as the body of a model that is all head."""
+
+    def constant(params, batch, anchor, key):
+        return jnp.mean(batch.x), jnp.float32(3)
+
+    batch = Dataset(jnp.ones(2), jnp.zeros(2), jnp.ones(2, bool))
+    found, loss = private(constant, 1.0, 1.0)({"w": None}, batch, None, quick_key(7))
+    assert found == {"w": None}
+    assert loss == 3
+
+
 def test_bad_numbers():
     with pytest.raises(InputError, match=r"example_clip is 0\.0: expected a positive number"):
         trainer(objective, optax.sgd(0.1), batch_size=B, steps=1, example_clip=0.0)

@@ -12,7 +12,13 @@ import numpy as np
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import check, check_name
-from jaxfl.core.options import COUNT_OR_ZERO, options_of, takes_fractions, takes_numbers
+from jaxfl.core.options import (
+    COUNT_OR_ZERO,
+    FLOAT32_MAX,
+    options_of,
+    takes_fractions,
+    takes_numbers,
+)
 from jaxfl.data import Source
 from jaxfl.data.source import many_labels
 from jaxfl.experiment.config.fields import (
@@ -88,6 +94,20 @@ def check_benign(
         f"--unseen is {participation.unseen}: expected a fraction that leaves at least one of the "
         f"{benign} benign clients for the rounds",
     )
+
+
+def check_noise(upload: UploadOptions, training: TrainingOptions) -> None:
+    """Raises an `InputError` if noise, in units of its clip, would be infinite in 32 bits."""
+    pairs = {
+        "--clip": (upload.clip, upload.noise),
+        "--example-clip": (training.example_clip, training.example_noise),
+    }
+    for name, (clip, noise) in pairs.items():
+        check(
+            clip is None or clip * noise <= FLOAT32_MAX,
+            f"noise of {name} is {noise:g} times {clip}, which is beyond 32 bits: lower one of the "
+            "two",
+        )
 
 
 def check_hyper(algorithm: str, hyper: dict[str, Any]) -> None:

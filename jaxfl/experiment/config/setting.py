@@ -54,6 +54,7 @@ class Setting(SettingOptions):
         check_together(self)
         rules.check_seeds(self.seed, self.seeds)
         rules.check_benign(self, self, self.clients)
+        rules.check_noise(self, self)
 
 
 @dataclass(frozen=True)

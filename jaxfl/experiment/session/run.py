@@ -15,6 +15,7 @@ from jaxfl.data.data_warnings import without_validation_score
 from jaxfl.experiment.config import Config, load_config, resolve
 from jaxfl.experiment.config.paths import MODELS, with_plugin
 from jaxfl.experiment.session import checkpoints, models, run_directory
+from jaxfl.experiment.session.agreement import check_agreement
 from jaxfl.experiment.session.build import Built, build
 from jaxfl.experiment.session.constant_scores import evaluate_constant
 from jaxfl.experiment.session.gather import gather
@@ -292,6 +293,7 @@ def record_run(
 def _build(config: Config) -> tuple[Config, Built]:
     """The complete config and the parts of a run."""
     resolved = resolve(config)
+    check_agreement([resolved])
     return resolved.config, build(resolved, gather(resolved))
 
 
@@ -321,6 +323,14 @@ def _tell(
     )
     if message:
         warn(message)
+    benign = sorted(one for one in history.diverged if not built.malicious[one])
+    if benign:
+        some = ", ".join(map(str, benign[:8])) + (", ..." if len(benign) > 8 else "")
+        warn(
+            f"{len(benign)} of {built.clients} clients of the run in {out} had updates that are "
+            f"not finite, which did not count (client {some}; diverged in summary.json): lower "
+            "--lr, or what else makes them large"
+        )
     if vanished:
         raise InputError(
             f"{', '.join(vanished)} in {out} vanished or changed during the run: the scores and "

@@ -5,6 +5,7 @@ bytes of the arrays: https://github.com/huggingface/safetensors#format.
 """
 
 import math
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +35,7 @@ def read_weights(file: Path) -> dict[str, np.ndarray]:
       ValueError: the file cannot be read, is damaged or hostile, or holds no weights.
     """
     try:
-        if file.suffix == SUFFIX:
-            weights = read_safetensors(file)
-        else:
-            with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
-                weights = {name: arrays[name] for name in arrays}
+        weights = read_safetensors(file) if file.suffix == SUFFIX else read_npz(file)
     except OSError as error:
         raise ValueError(error.strerror or str(error)) from error
     except Exception as error:  # NumPy raises a dozen types for a damaged or hostile file
@@ -50,6 +47,22 @@ def read_weights(file: Path) -> dict[str, np.ndarray]:
     if weights and not fractions:
         raise ValueError(f"it holds whole numbers alone, such as {next(iter(weights))!r:.80}")
     return fractions
+
+
+def read_npz(file: Path) -> dict[str, np.ndarray]:
+    """The arrays of an npz file by their names.
+
+    Raises:
+      OSError: the file cannot be read.
+      Exception: it is no such file, or is damaged or hostile.
+    """
+    with file.open("rb") as stream:
+        # Of a single array, or of text, NumPy would speak in other words.
+        if not zipfile.is_zipfile(stream):
+            raise ValueError("it is no npz file")
+        stream.seek(0)
+        with np.load(stream, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays}
 
 
 def read_safetensors(file: Path) -> dict[str, np.ndarray]:

@@ -10,6 +10,7 @@ from jaxfl.core.errors import check
 from jaxfl.experiment.config import Config, load_config, load_configs, resolve, to_json
 from jaxfl.experiment.config.changes import differences
 from jaxfl.experiment.config.paths import with_plugin
+from jaxfl.experiment.session.agreement import check_agreement
 from jaxfl.experiment.session.build import Built, build
 from jaxfl.experiment.session.gather import gather
 from jaxfl.experiment.session.interrupt import hint
@@ -112,8 +113,9 @@ def _build_all(
     )
     locks.check_free([out, *(out / name for name in names)], overwrite)
     first = resolve(configs[0])
-    data = gather(first)
     every = [first, *(resolve(config, first.source) for config in configs[1:])]
+    check_agreement(every)
+    data = gather(first)
     if equal_budget:
         every = equalise(every, data)
     return [(resolved.config, build(resolved, data)) for resolved in every]

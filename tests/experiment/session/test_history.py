@@ -54,7 +54,9 @@ def test_divergence_is_named_or_stops_the_run(tmp_path, monkeypatch, capsys):
     assert json.loads((tmp_path / "x/summary.json").read_text())["diverged"] == dict.fromkeys(
         "01234", 3
     )
-    capsys.readouterr()
+    (line,) = [one for one in capsys.readouterr().err.splitlines() if "not finite" in one]
+    assert line.startswith("jaxfl: 5 of 5 clients of the run in ")
+    assert "(client 0, 1, 2, 3, 4; diverged in summary.json): lower --lr" in line
     assert (
         main(["run", "fedavg_ft", *options, "--out", str(tmp_path / "y"), "--fail-on-divergence"])
         == 1
@@ -78,6 +80,7 @@ def test_who_stops_at_divergence_does_not_resume_over_it(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:4 of 4 clients .* not finite")
 def test_errors_too_large_to_square_are_numbers_in_the_files(tmp_path):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(80, 3)).astype(np.float32)

@@ -170,8 +170,12 @@ def test_weights_that_do_not_fit_are_refused_by_name(name, folder, tmp_path, cap
 @pytest.mark.slow(seconds=5)
 def test_what_is_no_file_of_weights_is_one_line(folder, tmp_path, capsys):
     (tmp_path / "w.safetensors").write_bytes(b"\xff" * 100)
+    np.save(tmp_path / "one.npy", np.zeros(3, np.float32))
+    (tmp_path / "text").write_text("weights")
     execute(config_in(folder, seeds=2, rounds=1), tmp_path / "two")
     cases = {
+        "one.npy": "cannot be read (it is no npz file): give",
+        "text": "cannot be read (it is no npz file): give",
         "w.safetensors": "cannot be read (its header would have",
         "nowhere.npz": "cannot be read (No such file",
         "two": "is of a run of several seeds",
