@@ -39,7 +39,7 @@ def _facts(runs: Sequence[Resolved[Config]]) -> dict[str, Any]:
     configs = [run.config for run in runs]
     same = [name for name in hints(Config) if name not in {"data_dir", *marked(Config, PATH)}]
     settings = hints(SettingOptions)
-    facts = {
+    facts: dict[str, Any] = {
         option(name) if name in settings else name: [getattr(one, name) for one in configs]
         for name in same
     }
