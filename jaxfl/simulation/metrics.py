@@ -274,7 +274,9 @@ def check_first(names: Sequence[str]) -> None:
     """Raises an `InputError` if the first metric, by which models are selected, has no better end.
 
     Example:
-      >>> check_first(["auc", "calibration_slope"])
+      >>> check_first(["calibration_slope"])
+      Traceback (most recent call last):
+      jaxfl.core.errors.InputError: the first metric selects models and ranks methods, and of ...
     """
     if names and metric_of(names[0]).better == "neither":
         raise InputError(

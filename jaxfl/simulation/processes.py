@@ -301,7 +301,8 @@ def check_alike(facts: Mapping[str, object]) -> None:
       InputError: a process has another fact; all processes raise it.
 
     Example:
-      >>> check_alike({"--rounds": 3})
+      >>> check_alike({"--rounds": 3}) is None
+      True
     """
     if jax.process_count() == 1:
         return
