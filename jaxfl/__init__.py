@@ -33,7 +33,13 @@ from jaxfl.training.frozen import freeze
 from jaxfl.training.lora import lora
 from jaxfl.training.optimizers import sgd
 from jaxfl.training.pure_model import Model
-from jaxfl.training.task import classification, multilabel, reconstruction, regression
+from jaxfl.training.task import (
+    classification,
+    multilabel,
+    reconstruction,
+    regression,
+    survival,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,6 +77,7 @@ __all__ = [
     "server_step",
     "sgd",
     "summarise",
+    "survival",
     "topology",
     "tree",
     "types",

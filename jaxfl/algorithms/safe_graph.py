@@ -245,24 +245,22 @@ def embeddings(problem: Problem) -> Callable[[Dataset], Embedding]:
     zero = jax.random.key(0)
     model = jax.eval_shape(problem.init, zero)
 
-    def predictions(model: Params, x: PyTree, y: PyTree) -> PyTree:
-        recall = problem.recall
-        complete = model if recall is None else recall(model, Dataset(x, y, jnp.ones(1, bool)))
-        return problem.apply(complete, x)
+    def predictions(model: Params, part: Dataset) -> PyTree:
+        complete = model if problem.recall is None else problem.recall(model, part)
+        return problem.apply(complete, part.x)
 
-    def numbers_of(x: PyTree, y: PyTree) -> tuple[Array, Array]:
-        """The input of an example, and the gradient of its error by a prediction of 0."""
-        inputs = input_numbers(x)
-        x, y = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], (x, y))
-        shape = jax.eval_shape(predictions, model, x, y)
+    def pulls_of(part: Dataset) -> Array:
+        """The gradient of each example's error by predictions of 0, [B, k]."""
+        shape = jax.eval_shape(predictions, model, part)
         start = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
-        target = problem.compared(x, y)
-        by_prediction = jax.grad(lambda p: problem.error(p, target).sum())(start)
-        return inputs, tree.ravel(by_prediction)[0].astype(jnp.float32)
+        target = problem.compared(part.x, part.y)
+        mask = part.mask > 0
+        by_prediction = jax.grad(lambda p: problem.errors(p, target, mask).sum())(start)
+        return tree.ravel(by_prediction).astype(jnp.float32)
 
     def sums(part: Dataset) -> tuple[Array, Array]:
         """The sum of the embeddings of some examples, and that of their squared lengths."""
-        inputs, pulls = jax.vmap(numbers_of)(part.x, part.y)
+        inputs, pulls = jax.vmap(input_numbers)(part.x), pulls_of(part)
         projected = jnp.matmul(
             inputs - inputs.mean(axis=1, keepdims=True),
             jax.random.normal(zero, (inputs.shape[1], SIGNS)),

@@ -157,7 +157,7 @@ def _follower(out: Path, console: Console) -> Iterator[Callable[[Callable[[], bo
             yield lambda is_working: watch_search(out, is_working, follow=follow_search)
         return
     configs = load_configs(out / files.CONFIGS)
-    measure = metrics_of(configs[0], resolve(configs[0]).source.classes)[0]
+    measure = metrics_of(configs[0], resolve(configs[0]).source)[0]
     with Follower(configs, console) as follow:
         yield lambda is_working: watch(out, measure, is_working, follow=follow)
 

@@ -94,9 +94,23 @@ def prepare_table(command: Prepare, folder: Path, console: Console) -> None:
       folder: of the data sets.
       console: where to say what has become of the columns.
     """
-    if command.target is None:
+    check(
+        (command.time is None) == (command.event is None),
+        "--time and --event belong together: give both, or --target alone",
+    )
+    check(
+        command.time is None or command.target is None,
+        f"--time {command.time} is what is predicted, and --target names another: leave out one",
+    )
+    check(
+        command.time is None or command.task is None,
+        "--task says what --target holds, and --time holds times: leave it out",
+    )
+    target = command.target or command.time
+    if target is None:
         raise InputError(
-            f"jaxfl prepare {command.data} needs --target COLUMN, the column to predict"
+            f"jaxfl prepare {command.data} needs --target COLUMN, the column to predict, or --time "
+            "and --event"
         )
     is_series = command.data == WINDOWS
     check(
@@ -104,7 +118,8 @@ def prepare_table(command: Prepare, folder: Path, console: Console) -> None:
         f"jaxfl prepare {WINDOWS} needs --steps, rows of a window",
     )
     choices = Choices(
-        target=command.target,
+        target=target,
+        event=command.event,
         id=command.id,
         owner=command.owner,
         leave_out=command.leave_out,

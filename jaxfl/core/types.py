@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
+from jaxfl.core.batch_function import of_batch
 from jaxfl.core.edges import KeepEdges, keep_all_edges
 
 # A hyper-parameter on which no code branches, so that `vmap` can sweep it.
@@ -277,10 +278,11 @@ class Problem(NamedTuple):
     init: Callable[[PRNGKey], Params]  # key -> one model
     # (params, x [B]) -> predictions [B]; x and predictions are arrays or pytrees of arrays
     apply: Callable[[Params, Any], Any]
-    # (predictions [B], y [B]) -> [B], what training lowers
-    error: Callable[[Any, Any], Array]
-    # (predictions [B], y [B]) -> [B], higher is better
-    score: Callable[[Any, Any], Array]
+    # (predictions [B], y [B]) -> [B], what training lowers; with an argument `weights` [B], if the
+    # error of an example depends on the others of the batch
+    error: Callable[..., Array]
+    # (predictions [B], y [B]) -> [B], higher is better; likewise
+    score: Callable[..., Array]
     # a regular expression that finds the head's parameters by path; None if the model has no head
     head: str | None = None
     # (params, x [B]) -> the input of the head [B, d]; None if the model does not define it
@@ -307,6 +309,25 @@ class Problem(NamedTuple):
           [[0.5]]
         """
         return y if self.target is None else self.target(x, y)
+
+    def errors(self, predictions: Any, target: Any, weights: Array) -> Array:
+        """The errors of the examples of a batch [B], of which those count that have a weight.
+
+        Example:
+          >>> predictions, y = jnp.zeros((1, 2)), jnp.array([0])
+          >>> task.problem.errors(predictions, y, jnp.ones(1)).round(3).tolist()
+          [0.6930000185966492]
+        """
+        return of_batch(self.error, predictions, target, weights)
+
+    def scores(self, predictions: Any, target: Any, weights: Array) -> Array:
+        """The scores of the examples of a batch [B], likewise.
+
+        Example:
+          >>> task.problem.scores(jnp.zeros((1, 2)), jnp.array([0]), jnp.ones(1)).tolist()
+          [1.0]
+        """
+        return of_batch(self.score, predictions, target, weights)
 
 
 class Task(NamedTuple):

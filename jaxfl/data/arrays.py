@@ -18,7 +18,7 @@ from jaxfl.data.inputs import X, check_finite, check_inputs, is_tree
 from jaxfl.data.source import Source
 from jaxfl.data.superclasses import SUPERCLASSES
 from jaxfl.data.table.schema import from_json
-from jaxfl.data.targets import check_targets, weights_of_labelled
+from jaxfl.data.targets import check_pairs, check_targets, weights_of_labelled
 from jaxfl.data.weights import check_weights, weights_of_all
 
 # Arrays of a file in whose place there may be several.
@@ -44,9 +44,10 @@ def from_npz(file: Path) -> Source:
 
     The arrays are those of `from_arrays`: `x_train y_train`, and optionally `x_test y_test owners
     vocabulary classes owner_names class_names feature_names superclasses weights weights_test`.
-    `jaxfl prepare csv` adds `schema`. Arrays `x_train/NAME`, `x_test/NAME` and `vocabulary/NAME`
-    are those of a dict. CIFAR-100 has its superclasses by its name (`SUPERCLASSES`). Images of a
-    set with known channel means (`CHANNELS`) are normalised by them.
+    `jaxfl prepare csv` adds `schema`, and `survival` where targets are times. Arrays
+    `x_train/NAME`, `x_test/NAME` and `vocabulary/NAME` are those of a dict. CIFAR-100 has its
+    superclasses by its name (`SUPERCLASSES`). Images of a set with known channel means (`CHANNELS`)
+    are normalised by them.
 
     Raises:
       InputError: the file is damaged or hostile, or does not hold examples with targets.
@@ -54,7 +55,7 @@ def from_npz(file: Path) -> Source:
     names = ("owner_names", "class_names", "feature_names")
     test = ("x_test", "y_test", "weights_test")
     numbers = ("owners", "vocabulary", "classes", "superclasses")
-    optional = (*test, "weights", *numbers, *names, "schema")
+    optional = (*test, "weights", *numbers, *names, "schema", "survival")
     arrays: dict[str, Any] = read_npz(file, ("x_train", "y_train"), optional, NESTED)
     schema = arrays.pop("schema", None)
     published = SUPERCLASSES.get(file.stem)
@@ -141,6 +142,7 @@ def from_arrays(
     superclasses: np.ndarray | Sequence[int] = (),
     weights: np.ndarray | None = None,
     weights_test: np.ndarray | None = None,
+    survival: bool | np.ndarray = False,
     name: str = "the data",
 ) -> Source:
     """A data set from arrays in memory.
@@ -177,6 +179,8 @@ def from_arrays(
         numbers of at least 0, of which only the ratios matter. None: all weigh 1. They do not
         change how many examples a client has, by which the server may weigh it.
       weights_test: [N'] the same of the test examples.
+      survival: whether the targets are times to an event, of which some are censored: pairs [N, 2]
+        of a time of at least 0, and 1 where the event happened then, 0 where it had not until then.
       name: of the data in messages.
 
     Raises:
@@ -223,6 +227,11 @@ def from_arrays(
     ids = jax.tree.leaves(inputs.vocabulary)
     given = _number_of_classes(classes, name)
     labels = check_targets(y_train, y_test, name, given, max(ids, default=0))
+    flag = plain_array(survival, f"survival of {name}")
+    check(flag.ndim == 0, f"survival of {name} has shape {flag.shape}: expected true or false")
+    if flag:
+        check_pairs("train", y_train, name)
+        check_pairs("test", y_test, name)
     target = bool if y_train.dtype == bool else np.int32 if labels else np.float32
     check(
         not np.size(owner_names) or (owners is not None and owners.min() >= 0),
@@ -232,6 +241,7 @@ def from_arrays(
     named = _names("owner_names", owner_names, owners_count, name)
     x = inputs.x_train
     features = x.shape[-1] if not is_tree(x) and x.ndim in (2, 3) else 0
+    one_label = labels > 0 and y_train.ndim == 1
     own_weights = check_weights("weights", weights, count, name)
     own_weights_test = check_weights("weights_test", weights_test, count_test, name)
     source = Source(
@@ -247,9 +257,10 @@ def from_arrays(
         class_names=_names("class_names", class_names, labels, name),
         feature_names=_names("feature_names", feature_names, features, name),
         superclasses=_superclasses(superclasses, labels, name),
-        split="stratified" if named and labels and y_train.ndim == 1 else "random",
+        split="stratified" if named and (one_label or flag) else "random",
         weights=weights_of_labelled(own_weights, y_train),
         weights_test=weights_of_labelled(own_weights_test, y_test),
+        survival=bool(flag),
     )
     warn_improbable(source)
     return source

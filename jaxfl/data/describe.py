@@ -41,7 +41,10 @@ def describe_partition(source: Source, parts: Parts) -> dict[str, str]:
     frequencies = counts[totals > 0] / totals[totals > 0, None]
     skew = np.abs(frequencies - counts.sum(axis=0) / counts.sum()).sum(axis=1) / 2
     gini = np.abs(sizes[:, None] - sizes[None]).mean() / (2 * sizes.mean())
-    if source.classes:
+    if source.survival:
+        events = int(source.strata.sum())
+        targets = f"times to {source.y_train[:, 0].max():g}, {events:,} events"
+    elif source.classes:
         targets = f"{source.classes} labels"
     elif source.targets:
         targets = f"numbers, {source.y_train.min():g} to {source.y_train.max():g}"
@@ -54,13 +57,14 @@ def describe_partition(source: Source, parts: Parts) -> dict[str, str]:
         targets = f"{targets}, one for each of {form} positions{without}"
     elif source.several_labels:
         targets = f"{targets}, {source.y_train.sum(axis=1).mean():.3g} an example in the mean"
-    elif source.y_train.ndim > 1 and source.targets:
+    elif source.y_train.ndim > 1 and source.targets and not source.survival:
         targets = f"{source.outputs} {targets}"
     count = f"{len(source.y_train):,} to train"
     if len(source.y_test):
         examples = f"{count} and validate, {len(source.y_test):,} to test"
     else:
         examples = f"{count}, validate and test"
+    kinds = "labels a client" if source.classes else "tenths a client"
     own = source.weights
     weights = {} if own is None else {"weights of examples": f"{own.min():g} to {own.max():g}"}
     return {
@@ -70,7 +74,7 @@ def describe_partition(source: Source, parts: Parts) -> dict[str, str]:
         "targets": targets,
         "clients": f"{len(parts)}",
         "examples a client": _spread(sizes),
-        "labels a client" if source.classes else "tenths a client": _spread(labels),
+        **({} if source.survival else {kinds: _spread(labels)}),
         "size imbalance": f"{gini:.2f}",
         "label skew": f"{skew.mean():.2f}",
     }
@@ -90,7 +94,7 @@ def describe_each_client(
 
     "client" is its name or its id; "train", "validation" and "test" are numbers of examples, and
     "LABEL train" and so on those of a label, or of its positions. Of numbers as targets, "mean
-    train" is their mean.
+    train" is their mean; of times to an event "events train" are the events.
 
     Args:
       source: the data set.
@@ -116,6 +120,10 @@ def describe_each_client(
     columns: dict[str, list] = {"client": list(names)}
     columns |= {part: [len(rows) for rows in third] for part, third in thirds.items()}
     if not source.targets:
+        return columns
+    if source.survival:
+        for part, third in thirds.items():
+            columns[f"events {part}"] = [int(source.strata[rows].sum()) for rows in third]
         return columns
     if not source.classes:
         for part, third in thirds.items():

@@ -307,8 +307,8 @@ def label_counts(source: Source, parts: Parts) -> np.ndarray:
 
     An example with several labels counts for each of them; where an example has a label for each
     position, the positions count. Targets that are numbers count by the tenth of the training set
-    that they fall into; those of several numbers by that of their mean. Examples of data without
-    targets are of one kind.
+    that they fall into; those of several numbers by that of their mean. Times to an event count as
+    censored ones and events. Examples of data without targets are of one kind.
     """
     labels = source.y_train
     classes = source.classes
@@ -319,7 +319,9 @@ def label_counts(source: Source, parts: Parts) -> np.ndarray:
         return np.stack([np.bincount(y[y >= 0], minlength=classes) for y in each])
     if not source.targets:
         return np.array([[len(rows)] for rows in parts])
-    if not classes:
+    if source.survival:
+        labels, classes = source.strata, 2
+    elif not classes:
         y = source.y_train
         means = y if y.ndim == 1 else y.reshape(len(y), -1).mean(axis=1)
         edges = np.unique(np.quantile(means, np.linspace(0, 1, 11)[1:-1]))

@@ -19,7 +19,8 @@ class Source(NamedTuple):
     x_train: Any
     # [N] int32 in 0 .. classes - 1; or a label for each position [N, *positions], of which -1 is
     # none; or bool [N, classes], the labels that an example has; or float32 numbers [N] or
-    # [N, k, ...], of which there are none [N, 0] where data have no targets
+    # [N, k, ...], of which there are none [N, 0] where data have no targets; or with `survival`
+    # pairs [N, 2] of a time, and 1 where the event happened then, 0 where it had not until then
     y_train: np.ndarray
     x_test: Any  # [N', *feature]; N' is 0 for a set without a test part
     y_test: np.ndarray  # [N', ...] as in training
@@ -42,10 +43,15 @@ class Source(NamedTuple):
     # [N] float32, what each training example weighs in losses and scores; None: all weigh 1
     weights: np.ndarray | None = None
     weights_test: np.ndarray | None = None  # [N'] the same of the test examples
+    survival: bool = False  # whether targets are times to an event, of which some are censored
+    # of the bins of time whose hazards a model predicts; empty if it predicts a log risk
+    ends: tuple[float, ...] = ()
 
     @property
     def outputs(self) -> int:
         """How many outputs a model of the targets has: one for each class, or for each number."""
+        if self.survival:
+            return len(self.ends) or 1
         return self.classes or int(np.prod(self.y_train.shape[1:]))
 
     @property
@@ -67,6 +73,11 @@ class Source(NamedTuple):
     def one_label(self) -> bool:
         """Whether the target of an example is one label."""
         return self.classes > 0 and self.y_train.ndim == 1
+
+    @property
+    def strata(self) -> np.ndarray:
+        """What is divided in proportion between the parts of a client: labels, or events."""
+        return self.y_train[:, 1].astype(int) if self.survival else self.y_train
 
     @property
     def each_position(self) -> bool:

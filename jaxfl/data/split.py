@@ -56,7 +56,7 @@ def split_rows(
         "take fewer folds, or leave small owners out (--partition natural:least=NUMBER)",
     )
     stratified = (split or source.split) == "stratified"
-    folds = [fold_numbers(len(x), count, source.y_train[x] if stratified else None) for x in parts]
+    folds = [fold_numbers(len(x), count, source.strata[x] if stratified else None) for x in parts]
     rest = [rows[number != place] for rows, number in zip(parts, folds, strict=True)]
     train, validation, _ = cut(in_split_order(source, rest, split), val, 0.0)
     test = [rows[number == place] for rows, number in zip(parts, folds, strict=True)]
@@ -131,7 +131,7 @@ def in_split_order(source: Source, parts: Parts, split: Split | None = None) -> 
     """
     if (split or source.split) == "random":
         return parts
-    return [stratify(rows, source.y_train) for rows in parts]
+    return [stratify(rows, source.strata) for rows in parts]
 
 
 def cut(

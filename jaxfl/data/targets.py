@@ -94,6 +94,31 @@ def _count_classes(
     return classes
 
 
+def check_pairs(split: str, y: np.ndarray, name: str) -> None:
+    """Raises an `InputError` unless targets are times to an event [N, 2].
+
+    Args:
+      split: "train" or "test", for messages.
+      y: the targets; of a test set there may be none.
+      name: of the data in messages.
+
+    Example:
+      >>> check_pairs("train", np.array([[3.5, 1.0], [7.0, 0.0]]), "the data")
+    """
+    what = f"y_{split} of {name}"
+    expected = "expected pairs of a time of at least 0, and 1 (the event happened then) or 0"
+    check(y.ndim == 2 and y.shape[1] == 2, f"{what} has shape {y.shape}: {expected}, (N, 2)")
+    time, event = y[:, 0], y[:, 1]
+    early = time[time < 0]
+    check(not early.size, f"{what} has the time {early[:1].tolist()}: {expected}")
+    others = event[(event != 0) & (event != 1)]
+    check(not others.size, f"{what} has the event {others[:1].tolist()}: {expected}")
+    check(
+        not y.size or bool(event.any()) or split == "test",
+        f"{what} has no event, all times are censored: nothing can be learned of it",
+    )
+
+
 def weights_of_labelled(weights: np.ndarray | None, y: np.ndarray) -> np.ndarray | None:
     """The weights of examples [N], 0 where none of an example's positions has a label.
 

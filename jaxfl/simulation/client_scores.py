@@ -11,6 +11,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, PyTree, Shaped
 
 from jaxfl.core import order, target, tree
+from jaxfl.core.batch_function import of_batch
 from jaxfl.core.errors import check
 from jaxfl.core.options import checked
 from jaxfl.core.over_clients import over_clients
@@ -35,7 +36,7 @@ def score_clients(
 
     Args:
       apply: (params, x [B]) -> prediction [B] of one client.
-      score: (prediction [B], y [B]) -> [B].
+      score: (prediction [B], y [B]) -> [B], as `Problem.score`.
       params: [M, ...].
       data: [M, n, ...], or one pool [n, ...] with weights [M, n], or [M, K] of its groups.
       batch_size: number of examples predicted at a time. None: 20 for images on a CPU, so that the
@@ -91,7 +92,7 @@ def scores_and_labels(
       [1.0, 1.0]
     """
     feature_axes = feature_axes_of(data)
-    of_batch = compared or _targets
+    compare = compared or _targets
 
     def one(
         params: Params, data: Dataset, groups: Array | None = None
@@ -101,8 +102,8 @@ def scores_and_labels(
         ) -> tuple[Array, Array, LabelRange]:
             total, weight, labels = sums
             x = tree.at(data.x, rows)
-            predictions, y = apply(params, x), of_batch(x, data.y[rows])
-            values = score(predictions, y)
+            predictions, y = apply(params, x), compare(x, data.y[rows])
+            values = of_batch(score, predictions, y, weights)
             values = jnp.where(jnp.isnan(values), -jnp.inf, values)
             total += jnp.sum(jnp.where(weights > 0, values * weights, 0.0))
             weight += jnp.sum(weights, dtype=jnp.float32)
@@ -240,7 +241,7 @@ def metrics_of_clients(
     """
     by_name = named_metrics(metrics)
     feature_axes = feature_axes_of(data)
-    of_batch = compared or _targets
+    compare = compared or _targets
 
     def score(one: Predictions) -> dict[str, Float[Array, ""]]:
         for name, metric in by_name.items():
@@ -265,7 +266,7 @@ def metrics_of_clients(
             x = tree.at(data.x, rows)
             predictions, y = jax.tree.map(
                 partial(_zero_without_weight, weights),
-                (apply(params, x), of_batch(x, data.y[rows])),
+                (apply(params, x), compare(x, data.y[rows])),
             )
             return Predictions(predictions, y, weights.astype(jnp.float32))
 

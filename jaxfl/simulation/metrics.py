@@ -13,7 +13,7 @@ from jaxtyping import Array
 
 from jaxfl.core.errors import InputError, check, check_name
 from jaxfl.core.options import checked
-from jaxfl.simulation import calibration_scores, score_functions
+from jaxfl.simulation import calibration_scores, score_functions, survival_scores
 
 # (predictions [n, ...], y [n, ...], weight [n]) -> a number, NaN where it is not defined; that of
 # one class also takes its number, `label`
@@ -31,7 +31,8 @@ class Metric:
         predictions and y are 0.
       better: whether the higher or the lower value is better; "neither" where one value is right,
         so that the metric stands beside others and selects nothing.
-      targets: what y holds: labels, of which predictions are the logits, or numbers.
+      targets: what y holds: labels, of which predictions are the logits, numbers, or times to an
+        event.
       percent: whether the value is a part of one that is shown in %.
       digits: behind the point.
       highest: that a value can be, if this is known.
@@ -45,7 +46,7 @@ class Metric:
     title: str
     score: Score
     better: Literal["higher", "lower", "neither"] = "higher"
-    targets: Literal["labels", "numbers", "any"] = "any"
+    targets: Literal["labels", "numbers", "times", "any"] = "any"
     percent: bool = False
     digits: int = 3
     highest: float | None = None
@@ -88,8 +89,9 @@ class Metric:
         return self.sign * (self.shown(stored) - self.shown(other))
 
 
-# What stands for a class in the name and the title of a metric of one class.
+# What stands for a class in the name and the title of a metric of one class, and for a time.
 CLASS = "CLASS"
+TIME = "TIME"
 
 # Of a share of the examples, or of a mean of such shares.
 SHARE: Any = {"targets": "labels", "percent": True, "digits": 1, "highest": 1.0}
@@ -127,6 +129,16 @@ METRICS: dict[str, Metric] = {
     "rmse": Metric("RMSE", score_functions.rmse, "lower", "numbers"),
     "mae": Metric("MAE", score_functions.mae, "lower", "numbers"),
     "r2": Metric("R2", score_functions.r2, targets="numbers", highest=1.0),
+    "concordance": Metric("concordance", survival_scores.concordance, targets="times", highest=1.0),
+    "concordance_ipcw": Metric(
+        "concordance (IPCW)", survival_scores.concordance_ipcw, targets="times", highest=1.0
+    ),
+    "integrated_brier": Metric(
+        "integrated Brier score", survival_scores.integrated_brier, "lower", "times"
+    ),
+    "calibration_at:TIME": Metric(
+        "calibration at TIME", survival_scores.calibration_at, "neither", "times"
+    ),
     "recall:CLASS": Metric(
         "recall of CLASS",
         score_functions.recall,
@@ -163,8 +175,8 @@ def entry_of(name: str) -> str:
       ('auc', 'recall:CLASS')
     """
     kind, colon, _ = name.partition(":")
-    entry = f"{kind}:{CLASS}"
-    return entry if colon and name not in METRICS and entry in METRICS else name
+    entries = [f"{kind}:{what}" for what in (CLASS, TIME) if f"{kind}:{what}" in METRICS]
+    return entries[0] if colon and name not in METRICS and entries else name
 
 
 def label_of(name: str, class_names: Sequence[str]) -> int | None:
@@ -187,13 +199,14 @@ def label_of(name: str, class_names: Sequence[str]) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
-def metric_of(name: str, class_names: Sequence[str] = ()) -> Metric:
+def metric_of(name: str, class_names: Sequence[str] = (), ends: Sequence[float] = ()) -> Metric:
     """The metric of a stored score.
 
     Args:
       name: of the metric.
       class_names: of the labels 0, 1, ...: without them the score of a class that is given by its
         name cannot be computed, and all else is there.
+      ends: of the bins of time whose hazards models predict; likewise.
 
     Raises:
       InputError: it is not known here.
@@ -208,6 +221,8 @@ def metric_of(name: str, class_names: Sequence[str] = ()) -> Metric:
             f"the scores are of the metric {name!r:.80}, which is not known here: name the file "
             f"that defines it with --plugin; known are {', '.join(METRICS)}"
         )
+    if needs_bins(name):
+        return _of_bins(METRICS[entry], name, tuple(ends))
     if not entry.endswith(f":{CLASS}"):
         return METRICS[entry]
     return _of_class(METRICS[entry], name, label_of(name, class_names))
@@ -230,25 +245,65 @@ def _of_class(metric: Metric, name: str, label: int | None) -> Metric:
     return replace(metric, title=metric.title.replace(CLASS, text), score=score)
 
 
-def default_metric(classes: int) -> str:
-    """The metric of data with so many labels, 0 for numbers as targets, where none is named.
+def needs_bins(name: str) -> bool:
+    """Whether a metric is of hazards in bins of time.
 
     Example:
-      >>> default_metric(10), default_metric(0)
-      ('accuracy', 'rmse')
+      >>> needs_bins("integrated_brier"), needs_bins("concordance")
+      (True, False)
     """
+    score = METRICS[entry_of(name)].score if entry_of(name) in METRICS else None
+    return score in (survival_scores.integrated_brier, survival_scores.calibration_at)
+
+
+@functools.cache
+def _of_bins(metric: Metric, name: str, ends: tuple[float, ...]) -> Metric:
+    """The metric of hazards in bins that end at these times, at the time behind its colon."""
+    _, colon, text = name.partition(":")
+    time = {}
+    if colon:
+        try:
+            time = {"time": float(text)}
+        except ValueError as error:
+            raise InputError(
+                f"the metric {name!r:.80} does not end with a time: expected a number, such as "
+                f"{name.partition(':')[0]}:365"
+            ) from error
+
+    def score(predictions: Array, y: Array, weight: Array) -> Array:
+        return metric.score(predictions, y, weight, ends=ends, **time)
+
+    return replace(metric, title=metric.title.replace(TIME, text), score=score)
+
+
+def default_metric(classes: int, survival: bool = False) -> str:
+    """The metric of data where none is named.
+
+    Args:
+      classes: the number of labels; 0 for numbers as targets.
+      survival: whether these are times to an event.
+
+    Example:
+      >>> default_metric(10), default_metric(0), default_metric(0, survival=True)
+      ('accuracy', 'rmse', 'concordance')
+    """
+    if survival:
+        return "concordance"
     return "accuracy" if classes else "rmse"
 
 
 @checked
 def named_metrics(
-    metrics: Sequence[str] | Mapping[str, Metric], class_names: Sequence[str] = ()
+    metrics: Sequence[str] | Mapping[str, Metric],
+    class_names: Sequence[str] = (),
+    ends: Sequence[float] = (),
 ) -> dict[str, Metric]:
     """Metrics by name, in their order.
 
     Args:
       metrics: names of `METRICS`, or metrics by names of one's own.
       class_names: of the labels 0, 1, ..., see `metric_of`.
+      ends: of bins of time, likewise.
 
     Raises:
       InputError: an unknown name.
@@ -265,7 +320,7 @@ def named_metrics(
     )
     for name in metrics:
         check_name("metric", entry_of(name), METRICS)
-    found = {name: metric_of(name, class_names) for name in metrics}
+    found = {name: metric_of(name, class_names, ends) for name in metrics}
     check_first(list(found))
     return found
 

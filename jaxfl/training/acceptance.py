@@ -60,7 +60,8 @@ def accept_validated(
 
     def differences(models: tuple[Params, Params], batch: Dataset) -> Float[Array, "b"]:
         target = problem.compared(batch.x, batch.y)
-        error, offer_error = (problem.error(problem.apply(m, batch.x), target) for m in models)
+        predictions = [problem.apply(model, batch.x) for model in models]
+        error, offer_error = (problem.errors(p, target, batch.weights) for p in predictions)
         return offer_error - error
 
     def first_moment(models: PyTree, batch: Dataset, anchor: PyTree, key: PRNGKey):

@@ -52,7 +52,9 @@ def hold_out(cohort: Cohort) -> tuple[Cohort, Dataset]:
     return cohort._replace(train=train), cohort.train._replace(mask=out)
 
 
-def value(problem: Problem, model: Params, x: PyTree, target: PyTree) -> Float[Array, "b"]:
+def value(
+    problem: Problem, model: Params, x: PyTree, target: PyTree, weights: Array
+) -> Float[Array, "b"]:
     """What a model is worth on each example [B]: its score, and its e^-error.
 
     The accuracy of classes, and the probability of the true one: among models that are right
@@ -63,15 +65,17 @@ def value(problem: Problem, model: Params, x: PyTree, target: PyTree) -> Float[A
       model: complete.
       x: inputs [B].
       target: what predictions are compared with [B].
+      weights: of the examples [B].
 
     Example:
       >>> model = task.problem.init(jax.random.key(0))
       >>> x, target = jnp.zeros((2, 8)), jnp.array([0, 1])  # both logits are 0
-      >>> value(task.problem, model, x, target).tolist()
+      >>> value(task.problem, model, x, target, jnp.ones(2)).tolist()
       [1.5, 0.5]
     """
     predictions = problem.apply(model, x)
-    return problem.score(predictions, target) + jnp.exp(-problem.error(predictions, target))
+    error = problem.errors(predictions, target, weights)
+    return problem.scores(predictions, target, weights) + jnp.exp(-error)
 
 
 def held_out_values(
@@ -101,8 +105,9 @@ def held_out_values(
             # The targets of other examples.
             x, y = (read(of, (places,), jnp.array(True)) for of in (data.x, data.y))
             others = problem.compared(x, y)
-            each = jnp.stack([value(problem, model, part.x, target) for model in models])
-            chance = jnp.stack([value(problem, model, part.x, others) for model in models])
+            given = part.weights
+            each = jnp.stack([value(problem, model, part.x, target, given) for model in models])
+            chance = jnp.stack([value(problem, model, part.x, others, given) for model in models])
             relative = each - each.mean(axis=0, keepdims=True)
             columns = jnp.stack([relative, relative**2, each, each**2, chance, chance**2])
             weights = jnp.asarray(part.weights, float)[None, None]

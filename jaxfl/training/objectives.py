@@ -89,7 +89,7 @@ def loss_of(problem: Problem, predict: Callable) -> Objective:
     def loss(params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey) -> tuple[Array, Array]:
         predictions, term = predict(params, batch.x, batch.mask, key)
         target = problem.compared(batch.x, batch.y)
-        mean = masked_mean(problem.error(predictions, target), batch.weights)
+        mean = masked_mean(problem.errors(predictions, target, batch.weights), batch.weights)
         return mean if term is None else mean + term, mean
 
     return loss

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from jaxfl.core.batch_function import takes_weights
 from jaxfl.core.edges import keep_all_edges
 from jaxfl.core.errors import check
 from jaxfl.core.options import checked
@@ -44,6 +45,7 @@ from jaxfl.training.objectives import (
 )
 from jaxfl.training.optimizers import Optimizer, check_optimizer, map_optimizer, sgd
 from jaxfl.training.scaling import Scale, model_inputs
+from jaxfl.training.survival import Minus, cox
 from jaxfl.training.trainer import trainer
 
 Compute = Literal["float32", "bfloat16"]
@@ -145,6 +147,34 @@ def regression(model: AnyModel, example: PyTree, **training: Unpack[Training]) -
     return supervised(model, example, squared_error, _minus_squared_error, **training)
 
 
+def survival(
+    model: AnyModel, example: PyTree, loss: Callable | None = None, **training: Unpack[Training]
+) -> Task:
+    """Times to an event, of which some are censored; the score is the error times -1.
+
+    Targets are pairs [B, 2]: a time, and 1 where the event happened then, or 0 where it had not
+    happened until then.
+
+    Args:
+      model: a flax module or another model, see `any_model`, that maps x [B, *feature] to what the
+        loss takes: a log risk [B, 1], or a logit for each bin [B, K].
+      example: one input [*feature].
+      loss: `survival.cox()`, which is the default, or `survival.Hazards`.
+      training: keyword arguments of `supervised`.
+
+    Raises:
+      InputError: targets or predictions have another form; raised when the loss is first traced.
+
+    Example:
+      >>> task = jaxfl.survival(jaxfl.models.linear(), np.zeros(3), steps=20)
+      >>> y = jnp.array([[1.0, 1.0], [2.0, 0.0]])
+      >>> task.problem.errors(jnp.zeros((2, 1)), y, jnp.ones(2)).round(3).tolist()
+      [0.6930000185966492, 0.0]
+    """
+    error = cox() if loss is None else loss
+    return supervised(model, example, error, Minus(error), **training)
+
+
 def reconstruction(
     model: AnyModel,
     example: PyTree,
@@ -225,8 +255,9 @@ def supervised(
         array, or a pytree of arrays such as {"image": ..., "mask": ...}: the model then takes such
         a pytree [B, *feature].
       error: (prediction [B], y [B]) -> [B], what training lowers. Predictions are what the model
-        returns, an array or a pytree of arrays.
-      score: (prediction [B], y [B]) -> [B], what evaluation averages; higher is better.
+        returns, an array or a pytree of arrays. One whose error of an example depends on the others
+        of the batch has a further argument `weights` [B], and leaves out what weighs 0.
+      score: (prediction [B], y [B]) -> [B], what evaluation averages; higher is better. Likewise.
       target: (input of the model [B], y [B]) -> what the error and the score take in place of y,
         see `reconstruction`. None: y.
       optimizer: any optax optimiser, or a function from the number of a round to the optimiser of
@@ -301,6 +332,13 @@ def supervised(
         "batch statistics are of a batch as a whole, which clipping example by example "
         "(example_clip) takes apart: choose a model without BatchNorm",
     )
+    # An error may be that of an example beside the others.
+    beside_others = takes_weights(error)
+    check(
+        example_clip is None or not beside_others,
+        "the error of an example depends on the others of its batch, which clipping example by "
+        "example (example_clip) takes apart: choose another loss, such as hazards",
+    )
 
     # Compiled by itself: where a method's `init` is not, all methods share this program.
     @jax.jit
@@ -312,7 +350,7 @@ def supervised(
     convolutional = any(leaf.ndim == 4 for leaf in leaves)
     parts: Micro = "auto" if micro is None and convolutional else micro
     # Batch statistics are those of a whole batch, and so are the gradients.
-    parts = None if pure.whole_batch else parts
+    parts = None if pure.whole_batch or beside_others else parts
     if chunk == "auto" and not convolutional and sum(leaf.size for leaf in leaves) <= SIDE_BY_SIDE:
         chunk = "all"
 
@@ -370,6 +408,7 @@ def supervised(
     def trainer_of(objective: Objective, **changes: Any) -> Fit:
         default_amount = {} if "steps" in changes or "epochs" in changes else amount
         settings: dict[str, Any] = options | default_amount | changes
+        settings["whole_batch"] = settings.get("whole_batch", False) or beside_others
         if pure.whole_batch:
             settings["whole_batch"] = True
             settings["optimizer"] = map_optimizer(moving_statistics, settings["optimizer"])

@@ -1,4 +1,7 @@
-"""The contract of `test_contract` on models of other kinds: of nnx, and frozen with adapters."""
+"""The contract of `test_contract` on models of other kinds: of nnx, and frozen with adapters.
+
+And on times to an event, whose error of an example depends on the batch.
+"""
 
 import functools
 
@@ -23,6 +26,7 @@ from toys import (
 import jaxfl
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core import tree
+from jaxfl.core.errors import InputError
 from jaxfl.models import mlp
 from jaxfl.simulation import checkpoint
 from jaxfl.testing.results import relabelled
@@ -58,6 +62,8 @@ class Perceptron(nnx.Module):
 
 @functools.cache
 def task_of(kind):
+    if kind == "times":
+        return jaxfl.survival(mlp(1, hidden=(8,)), jnp.zeros(8), **OPTIONS)
     if kind == "nnx":
         model = from_nnx(Perceptron, features="inside", head="out")
     else:
@@ -77,17 +83,34 @@ def uneven():
     return opposite_groups(sizes=SIZES)
 
 
+@once
+def times():
+    data = opposite_groups(sizes=SIZES)
+
+    def part(of):
+        pairs = jnp.stack([jnp.abs(of.x[..., 0]), of.y.astype(jnp.float32)], axis=-1)
+        return of._replace(y=pairs)
+
+    return data._replace(train=part(data.train), val=part(data.val), test=part(data.test))
+
+
 KINDS = ("nnx", "frozen")
+# Of prototypes of labels, or of their frequencies.
+OF_LABELS = [ALGORITHMS[name] for name in ("fedproto", "fedpac", "fedrod", "pfedccg")]
 
 
 @pytest.mark.long
 def test_a_round_keeps_shapes_and_holds_no_frozen_weight(factory):
     """Its number reaches the training."""
-    for kind in KINDS:
-        algorithm, data = made(factory, kind), uneven()
-        state = jax.eval_shape(algorithm.init, quick_key(0), data.train)
+    for kind in (*KINDS, "times"):
+        algorithm, data = made(factory, kind), times() if kind == "times" else uneven()
         cohort = cohort_of(data, np.arange(C))
         asked.clear()
+        if kind == "times" and factory in OF_LABELS:
+            with pytest.raises(InputError, match="needs labels"):
+                jax.eval_shape(algorithm.init, quick_key(0), data.train)
+            continue
+        state = jax.eval_shape(algorithm.init, quick_key(0), data.train)
         after, info = jax.eval_shape(algorithm.round, quick_key(0), state, cohort)
         assert asked or factory is ALGORITHMS["pfedbayes"]  # which has an optimiser of its own
         assert jax.tree.structure(after) == jax.tree.structure(state)

@@ -23,9 +23,9 @@ from toys import (
 
 import jaxfl
 from jaxfl.algorithms import fedavg, local, safe_graph
-from jaxfl.algorithms.safe_graph import embeddings
+from jaxfl.algorithms.safe_graph import SIGNS, embeddings
 from jaxfl.core import tree
-from jaxfl.core.types import Cohort
+from jaxfl.core.types import Cohort, Dataset
 from jaxfl.training.held_out import held_out_values, hold_out
 
 GROUPS = opposite_groups(examples=60)
@@ -191,3 +191,20 @@ def test_an_embedding_is_the_mean_of_products_of_unit_vectors():
     np.testing.assert_allclose(found.mean[0], each.mean(axis=0), atol=1e-6)
     covariance = np.cov(each.T)
     np.testing.assert_allclose(found.variance[0], np.trace(covariance) / len(each), rtol=1e-4)
+
+
+def test_an_embedding_is_the_sum_of_products_of_signs_and_pulls():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(2, 9, 5)).astype(np.float32), rng.integers(0, 3, (2, 9))
+    mask = np.arange(9) < np.array([[9], [6]])
+    task = jaxfl.classification(jaxfl.models.linear(3), np.zeros(5))
+    found = embeddings(task.problem)(Dataset(*map(jnp.asarray, (x, y, mask))))
+    directions = np.asarray(jax.random.normal(jax.random.key(0), (5, SIGNS)))
+    for client in range(2):
+        own, labels = x[client, mask[client]], y[client, mask[client]]
+        signs = np.where((own - own.mean(axis=1, keepdims=True)) @ directions >= 0, 1, -1)
+        # The gradient of the cross-entropy of three logits of 0.
+        pulls = 1 / 3 - np.eye(3)[labels]
+        pulls /= np.linalg.norm(pulls, axis=1, keepdims=True)
+        expected = signs.T @ pulls / np.sqrt(SIGNS) / len(own)
+        np.testing.assert_allclose(found.mean[client], expected.reshape(-1), atol=1e-5)

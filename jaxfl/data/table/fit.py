@@ -47,7 +47,8 @@ def fit(sheets: Sequence[Sheet], choices: Choices) -> Fit:
 def check_choices(choices: Choices, columns: Iterable[str]) -> None:
     """Raises an `InputError` unless all columns that the user names are there."""
     named = {
-        "--target": [choices.target],
+        "--target" if choices.event is None else "--time": [choices.target],
+        "--event": [choices.event] if choices.event is not None else [],
         "--id": [choices.id] if choices.id is not None else [],
         "--owner": [choices.owner] if choices.owner is not None else [],
         "--series": [choices.series] if choices.series is not None else [],
@@ -60,7 +61,7 @@ def check_choices(choices: Choices, columns: Iterable[str]) -> None:
         for name in names:
             check_column(option, name, columns)
             check(
-                name != choices.target or option in ("--target", "--categories"),
+                name != choices.target or option in ("--target", "--time", "--categories"),
                 f"{option} {name} is the target: name another column",
             )
 
@@ -230,6 +231,9 @@ def _target(tables: Sequence[Summary], choices: Choices) -> tuple[Target, str]:
         f"the target {name} is {next(iter(counts), '')!r:.40} in all {rows} rows: expected two "
         "classes or more, or numbers",
     )
+    if choices.event is not None:
+        longest = f"times, and in {choices.event} whether the event happened then"
+        return Target(name, event=choices.event), f"target, {longest}"
     sums = target_sums(tables, choices)
     if sums is not None:
         mean, deviation = sums.scaling

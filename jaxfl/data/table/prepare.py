@@ -35,7 +35,12 @@ from jaxfl.data.table.read import (
 )
 from jaxfl.data.table.schema import Schema, check_complete, names_of, numbers, to_json
 from jaxfl.data.table.summary import Choices
-from jaxfl.data.table.table_warnings import check_header_rows, warn_of_numbers, warn_of_rows
+from jaxfl.data.table.table_warnings import (
+    check_header_rows,
+    warn_of_events,
+    warn_of_numbers,
+    warn_of_rows,
+)
 from jaxfl.data.table.windows import examples
 from jaxfl.data.write import new_folder, write_npz, write_utf8
 
@@ -71,7 +76,8 @@ def prepare_csv(
     With `choices.steps` the examples are windows of so many rows [N, steps, F].
 
     The npz holds `x_train y_train owners`, the names `owner_names class_names feature_names`, with
-    `choices.weight` the `weights` of the rows, and in `schema` the content of NAME.json, so that
+    `choices.weight` the `weights` of the rows, with `choices.event` that the targets are times
+    (`survival`), and in `schema` the content of NAME.json, so that
     the two cannot part. The sites, owners of the rows, are numbered in the order of their names.
 
     Args:
@@ -166,7 +172,7 @@ def arrays_of(
         "rows: leave it out",
     )
     needed = (choices.target, choices.id, choices.owner, choices.series, choices.order)
-    needed = (*needed, choices.weight)
+    needed = (*needed, choices.weight, choices.event)
     check_columns(sheets, [one for one in choices.leave_out if one not in needed])
     check_header_rows(sheets)
     sheets = [without(sheet, choices.absent) for sheet in sheets]
@@ -207,6 +213,9 @@ def arrays_of(
         "owner_names": np.array(list(sites), str),
         **names_of(schema),
     }
+    if choices.event is not None:
+        arrays["survival"] = np.array(True)
+        warn_of_events(y, arrays["owners"], list(sites), choices.event)
     if choices.weight is not None:
         arrays["weights"] = np.concatenate(
             [weights_of_rows(choices.weight, sheet) for sheet in sheets]

@@ -44,12 +44,17 @@ class Column:
 
 @dataclass(frozen=True)
 class Target:
-    """The column to predict: one of the classes, or a number as (y - mean) / deviation."""
+    """The column to predict: one of the classes, or a number as (y - mean) / deviation.
+
+    With `event` it holds times as they are, and that column 1 where the event happened then, or 0
+    where it had not happened until then.
+    """
 
     name: str
     classes: tuple[str, ...] = ()
     mean: float = 0.0
     deviation: float = 1.0
+    event: str = ""
 
 
 @dataclass(frozen=True)
@@ -165,7 +170,8 @@ def inputs(schema: Schema, sheet: Sheet) -> np.ndarray:
       InputError: a column is missing, or holds other values than numbers.
     """
     sheet = without(sheet, schema.missing)
-    known = {schema.target.name, schema.id, *schema.unused, *(one.name for one in schema.columns)}
+    known = {schema.target.name, schema.target.event, schema.id, *schema.unused}
+    known |= {column.name for column in schema.columns}
     others = [name for name in sheet.columns if name not in known]
     if others:
         warn(
@@ -203,16 +209,22 @@ def inputs(schema: Schema, sheet: Sheet) -> np.ndarray:
 
 
 def targets(schema: Schema, sheet: Sheet) -> np.ndarray | None:
-    """The targets [N] of the rows of a table: int32 labels or float32 numbers; None without them.
+    """The targets of the rows of a table: int32 labels [N], float32 numbers [N], or pairs [N, 2].
 
     Raises:
-      InputError: a target is missing, is no number, or is none of the classes.
+      InputError: a target is missing, is no number, or is none of the classes; a time is negative,
+        or an event neither 0 nor 1.
+
+    Returns:
+      None if the table has none.
     """
     target = schema.target
     if target.name not in sheet.columns:
         return None
     sheet = without(sheet, schema.missing)
     cells = check_complete("target", target.name, sheet, "remove these rows")
+    if target.event:
+        return _pairs(target, sheet)
     if not target.classes:
         return ((numbers(target.name, sheet) - target.mean) / target.deviation).astype(np.float32)
     labels = {name: label for label, name in enumerate(target.classes)}
@@ -224,6 +236,25 @@ def targets(schema: Schema, sheet: Sheet) -> np.ndarray | None:
             f"{', '.join(target.classes[:20])}",
         )
     return np.array([labels[word] for word in words], np.int32)
+
+
+def _pairs(target: Target, sheet: Sheet) -> np.ndarray:
+    """Times and events [N, 2] float32."""
+    check_column(f"{sheet.file} has the time {target.name} and lacks", target.event, sheet.columns)
+    check_complete("event", target.event, sheet, "write 1 where it happened then, else 0")
+    times, events = numbers(target.name, sheet), numbers(target.event, sheet)
+    for row, (time, event) in enumerate(zip(times, events, strict=True)):
+        check(
+            time >= 0,
+            f"the time {target.name} is {time:g} in {sheet.place(row)}: expected 0 or more, from "
+            "the beginning to the event, or to the last time it was known not to have happened",
+        )
+        check(
+            event in (0, 1),
+            f"the event {target.event} is {event:g} in {sheet.place(row)}: expected 1 where it "
+            f"happened at {target.name}, else 0",
+        )
+    return np.stack([times, events], axis=1).astype(np.float32)
 
 
 def numbers(name: str, sheet: Sheet, otherwise: str = "") -> np.ndarray:

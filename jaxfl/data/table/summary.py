@@ -41,6 +41,7 @@ class Choices:
     series: str | None = None  # names the recording of a row, beside the site
     order: str | None = None  # numbers or dates that order the rows of a recording
     weight: str | None = None  # holds what a row weighs in losses and scores
+    event: str | None = None  # whether the event happened at the target, which is then a time
 
     def __post_init__(self) -> None:
         for name in ("leave_out", "categories", "missing"):
@@ -64,6 +65,7 @@ class Choices:
             self.series: "names the recording",
             self.id: "names the rows",
             self.owner: "names the site",
+            self.event: "1 where the event happened at the time, else 0",
         }
         found = dict.fromkeys(self.leave_out, "left out")
         return found | {name: role for name, role in named.items() if name is not None}

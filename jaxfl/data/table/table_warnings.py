@@ -69,6 +69,30 @@ def warn_of_rows(sheets: Sequence[Sheet], owners: Sequence[str]) -> None:
     )
 
 
+def warn_of_events(y: np.ndarray, owners: np.ndarray, sites: Sequence[str], event: str) -> None:
+    """Warns of sites without an event, or with nothing but events.
+
+    Args:
+      y: times and events of all rows [N, 2].
+      owners: the site of each row [N], as a number.
+      sites: their names.
+      event: the column.
+    """
+    rows = np.bincount(owners, minlength=len(sites))
+    events = np.bincount(owners, y[:, 1], minlength=len(sites))
+    without = [site for site, count in zip(sites, events, strict=True) if not count]
+    if without and len(without) < len(sites):
+        warn(
+            f"{len(without)} of {len(sites)} sites have no event, {event} being 0 in all their "
+            f"rows, such as {without[0]}: alone they learn nothing, and they have no concordance"
+        )
+    if (events == rows).all():
+        warn(
+            f"{event} is 1 in all rows, so that no time is censored: if it says something else, "
+            "name another column"
+        )
+
+
 def warn_of_numbers(x: np.ndarray, owners: np.ndarray, schema: Schema) -> None:
     """Warns of numbers that may stand for missing values, and of sites with other units.
 

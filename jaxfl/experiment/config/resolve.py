@@ -18,11 +18,14 @@ from jaxfl.experiment.config.setting import Options, Setting, by_subject
 from jaxfl.experiment.config.training_fields import ModelOptions
 from jaxfl.simulation import participation
 from jaxfl.simulation.metrics import default_metric
+from jaxfl.training.survival import ends_of_bins
 
 LOCAL_STEPS = 200  # pFedGraph, section 4.1
 # Rows of a table below which a linear model is the default: on such tables of patients, wines and
 # irises it is better or level, alone and together (docs/data.md).
 FEW_ROWS = 1_000
+# Of time, whose hazards a model predicts.
+BINS = 10
 # A setting, or the config of a run
 S = TypeVar("S", bound=Setting)
 
@@ -70,17 +73,24 @@ def resolve(setting: S, source: Source | None = None) -> Resolved[S]:
     steps = LOCAL_STEPS if setting.local_epochs is None else None
     augment = "crop_flip" if source.mirrors and not source.each_position else "none"
     defaults = {"model": _model(source), "augment": augment, "local_steps": steps}
+    if source.survival:
+        defaults["loss"] = "cox"
     setting = _fill(setting, data_defaults(options.data, source) | defaults)
+    if source.survival:
+        hazards = setting.loss == "hazards"
+        source = source._replace(ends=ends_of_bins(source.y_train, BINS) if hazards else ())
     if (source.each_position or not source.classes) and not setting.metric:
         # The score of the problem is a mean over examples, of labels at positions or of squares.
-        setting = dataclasses.replace(setting, metric=(default_metric(source.classes),))
+        setting = dataclasses.replace(
+            setting, metric=(default_metric(source.classes, source.survival),)
+        )
     options = by_subject(setting)
     rules.check_data(options.data, source)
     rules.check_model(options.model, source)
     rules.check_training(options.training, source)
     rules.check_attack(options.upload, setting.dataset, source)
     rules.check_metrics(options.scores, source)
-    rules.check_target(options.scores, source.classes)
+    rules.check_target(options.scores, source)
     check_effects(setting)
     # config.json names files and folders for a reader elsewhere.
     return Resolved(with_absolute_paths(setting), source)

@@ -38,6 +38,7 @@ from jaxfl.simulation.metrics import (
     entry_of,
     label_of,
     metric_of,
+    needs_bins,
 )
 from jaxfl.uplink import FLIPPED
 
@@ -169,12 +170,12 @@ def check_data(data: DataOptions, source: Source) -> None:
         "at most one client an example",
     )
     check(
-        data.split != "stratified" or source.classes > 0,
+        data.split != "stratified" or source.classes > 0 or source.survival,
         f"--split stratified divides each label in proportion, and the targets of {data.dataset} "
         "are numbers: choose random",
     )
     check(
-        data.split != "stratified" or source.one_label,
+        data.split != "stratified" or source.one_label or source.survival,
         f"--split stratified divides each label in proportion, and {many_labels(source.y_train)}: "
         "choose random",
     )
@@ -220,6 +221,11 @@ def check_training(training: TrainingOptions, source: Source) -> None:
       InputError: an augmentation of other inputs, class weights of numbers, or weights of examples
         that are clipped one by one.
     """
+    check(
+        training.loss is None or source.survival,
+        f"--loss {training.loss} is of times to an event, which the targets of the data are not: "
+        "leave it out, or prepare them with --time and --event",
+    )
     check(
         training.class_weight is None or source.classes > 0,
         f"--class-weight {training.class_weight} balances labels, and the targets of the data are "
@@ -272,14 +278,14 @@ def check_attack(upload: UploadOptions, dataset: str, source: Source) -> None:
     )
 
 
-def metrics_of(options: ScoreOptions, classes: int) -> tuple[str, ...]:
+def metrics_of(options: ScoreOptions, source: Source) -> tuple[str, ...]:
     """The metrics by which models are scored: those that are named, or that of the data.
 
     Args:
       options: with the names.
-      classes: of the data; 0 for numbers as targets.
+      source: the data.
     """
-    return options.metric or (default_metric(classes),)
+    return options.metric or (default_metric(source.classes, source.survival),)
 
 
 def check_metrics(options: ScoreOptions, source: Source) -> None:
@@ -294,7 +300,7 @@ def check_metrics(options: ScoreOptions, source: Source) -> None:
         len(set(names)) == len(names),
         f"--metric names a metric twice ({as_typed(names)}): name each once",
     )
-    targets = "labels" if source.classes else "numbers"
+    targets = "times" if source.survival else "labels" if source.classes else "numbers"
     fitting = [name for name, metric in METRICS.items() if metric.targets in ("any", targets)]
     for name in names:
         check(
@@ -303,6 +309,12 @@ def check_metrics(options: ScoreOptions, source: Source) -> None:
             f"{targets}: choose from {', '.join(fitting)}",
         )
     check_first(names)
+    of_bins = [name for name in names if needs_bins(name)]
+    check(
+        not of_bins or bool(source.ends),
+        f"--metric {', '.join(of_bins[:1])} is of probabilities, and Cox's model predicts a risk "
+        "alone: give --loss hazards",
+    )
     _check_classes([name for name in names if entry_of(name).endswith(f":{CLASS}")], source)
     titles = [metric_of(name).title for name in names]
     check(
@@ -330,14 +342,14 @@ def _check_classes(names: Sequence[str], source: Source) -> None:
         )
 
 
-def check_target(options: ScoreOptions, classes: int) -> None:
+def check_target(options: ScoreOptions, source: Source) -> None:
     """Raises an `InputError` if the target is no value of the first metric.
 
     Args:
       options: with both.
-      classes: of the data; 0 for numbers as targets.
+      source: the data.
     """
-    one = metric_of(metrics_of(options, classes)[0])
+    one = metric_of(metrics_of(options, source)[0])
     if options.target is None or one.highest is None:
         return
     check(

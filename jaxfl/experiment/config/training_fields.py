@@ -84,6 +84,9 @@ class TrainingOptions:
     docs/privacy.md"""
     example_noise: Annotated[float, NOT_NEGATIVE, Needs(example_clip=GIVEN, why="its unit")] = 0.0
     """noise on the gradient of a batch, in units of --example-clip: privacy for single examples"""
+    loss: Annotated[Literal["cox", "hazards"] | None, Heading("loss {}", "training")] = None
+    """loss of times to an event; cox, a log risk by the partial likelihood, or hazards, a
+    probability for each of ten bins of time; by default cox"""
     class_weight: Annotated[
         Literal["balanced"] | None,
         Excludes("example_clip", "weights would change what the clip bounds; choose one"),

@@ -14,6 +14,7 @@ from jaxfl.data.federate import label_counts
 from jaxfl.experiment.config import Setting, resolve
 from jaxfl.experiment.config.hints import check_fields
 from jaxfl.experiment.html import document
+from jaxfl.experiment.html.survival_part import survival_parts
 from jaxfl.experiment.pictures.client_colours import Clients, Holdings, clients_of
 from jaxfl.experiment.pictures.drawing import shorten
 from jaxfl.experiment.pictures.graphs import Graph, evenly_spaced
@@ -71,7 +72,8 @@ def client_parts(groups: Sequence[Group], highlight: Collection[str] = ()) -> li
             entries.append(GroupClients(name, group.runs, runs, holdings, problem))
     if not entries:
         return []
-    return [*_graphs(entries), _clients(entries, highlight)]
+    times = survival_parts([(one.name, one.loaded) for one in entries])
+    return [*_graphs(entries), *times, _clients(entries, highlight)]
 
 
 def _holdings(run: FinishedRun, sources: dict[str, Source]) -> tuple[Holdings, str]:
@@ -100,7 +102,7 @@ def _holdings(run: FinishedRun, sources: dict[str, Source]) -> tuple[Holdings, s
     counts = label_counts(source, parts)
     kind = "" if source.classes else "tenth "
     numbers = [f"{kind}{number}" for number in range(counts.shape[1])]
-    names = list(source.class_names) or numbers
+    names = ["censored", "events"] if source.survival else list(source.class_names) or numbers
     return Holdings(clients, counts, names), ""
 
 

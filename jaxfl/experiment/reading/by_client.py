@@ -297,7 +297,7 @@ def _over_examples(
     loaded = {label: load(run.directories[0]) for label, run in runs.items()}
     _check_same_examples(loaded)
     first = loaded[answers.reference]
-    metric = metric_of(answers.measure, first.class_names)
+    metric = metric_of(answers.measure, first.class_names, first.ends)
     results: dict[str, dict[int, Result]] = {label: {} for label in runs}
     few = []
     for client in answers.clients:

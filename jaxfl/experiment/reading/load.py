@@ -1,11 +1,14 @@
 """A finished run, read from its directory: what was scored, who learned from whom, the models."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
@@ -24,6 +27,7 @@ from jaxfl.experiment.reading.client_ids import id_of
 from jaxfl.experiment.reading.examples import Examples, check_data, examples_of
 from jaxfl.experiment.reading.given_inputs import check_inputs, check_weights, schema_of
 from jaxfl.experiment.reading.read_models import Models, in_form, read_models
+from jaxfl.experiment.reading.survival_curves import curves_of_hazards, curves_of_risks
 from jaxfl.experiment.session.gather import Data, gather
 from jaxfl.experiment.session.make_task import make_task
 from jaxfl.experiment.session.models import snapshots
@@ -33,6 +37,7 @@ from jaxfl.experiment.store.files import read_arrays
 from jaxfl.experiment.store.finished_runs import numbers_of
 from jaxfl.experiment.store.read_records import read_lines, read_summary
 from jaxfl.experiment.store.records import Inputs, Summary
+from jaxfl.simulation.survival_scores import risks
 
 
 def load(directory: Path | str) -> "FinishedRun":
@@ -174,6 +179,11 @@ class FinishedRun:
         """The names of the labels 0, 1, ...; none if they have no names."""
         return self._inputs.get("class_names", [])
 
+    @property
+    def ends(self) -> list[float]:
+        """The ends of the bins of time whose hazards the models predict; none of others."""
+        return self._inputs.get("ends", [])
+
     def client_id(self, client: int | str) -> int:
         """The id of a client, which may be given by its name.
 
@@ -267,7 +277,50 @@ class FinishedRun:
             return probabilities(scores)
         if self._inputs["classes"]:
             return scores.argmax(axis=-1)
+        if self._inputs.get("survival"):
+            return np.asarray(risks(jnp.asarray(scores)))
         return scores.reshape(len(scores), *self._inputs.get("target", []))
+
+    def survival(
+        self,
+        client: int | str,
+        x: PyTree,
+        times: Sequence[float],
+        *,
+        which: Models = "last",
+        seed: int | None = None,
+        fold: int | None = None,
+    ) -> np.ndarray:
+        """The probabilities to be free of the event at some times [B, T], by a client's model.
+
+        Of hazards they are the model's own; of Cox's model they come from Breslow's estimate of the
+        cumulative hazard on the client's training examples, for which the data set of the run must
+        be at hand (Breslow, discussion of Cox, J. R. Stat. Soc. B, 1972).
+
+        Args:
+          client: its id, from 0, or its name.
+          x: inputs [B, ...].
+          times: of at least 0.
+          which: the models of the last round, or the best.
+          seed: of the run, if it has several; the first if not given.
+          fold: likewise.
+
+        Raises:
+          InputError: as `scores`; the targets of the run are no times; a time is beyond those of
+            the data.
+        """
+        check(
+            bool(self._inputs.get("survival")),
+            f"the targets of {self.directory} are no times to an event: ask for predict",
+        )
+        whose: Any = {"which": which, "seed": seed, "fold": fold}
+        outputs = self.scores(client, x, **whose)
+        if self.ends:
+            return curves_of_hazards(outputs, self.ends, times)
+        known = self.train(client, seed=seed, fold=fold)
+        return curves_of_risks(
+            outputs[:, 0], self.scores(client, known.x, **whose)[:, 0], known, times
+        )
 
     def temperature(
         self,
@@ -329,6 +382,28 @@ class FinishedRun:
         """
         place = self._place(self.client_id(client), seed, fold)
         return examples_of(self._federation, "test", place)
+
+    def val(
+        self, client: int | str, *, seed: int | None = None, fold: int | None = None
+    ) -> Examples:
+        """The examples on which a client was validated, as `test` has its own.
+
+        Args:
+          client: its id, from 0, or its name.
+          seed: of the run.
+          fold: of the run.
+
+        Raises:
+          InputError: as `test`.
+
+        Example:
+          >>> run = load("runs/digits")
+          >>> x, y, weight = run.val(3)
+          >>> len(x) == len(y), bool((weight > 0).all())
+          (True, True)
+        """
+        place = self._place(self.client_id(client), seed, fold)
+        return examples_of(self._federation, "val", place)
 
     def train(
         self, client: int | str, *, seed: int | None = None, fold: int | None = None

@@ -92,12 +92,14 @@ class Built:
     @property
     def metrics(self) -> tuple[str, ...]:
         """The names of the metrics by which models are scored, at least one."""
-        return rules.metrics_of(self.options.scores, self.data.source.classes)
+        return rules.metrics_of(self.options.scores, self.data.source)
 
     @property
     def named_metrics(self) -> dict[str, Metric]:
         """The metrics that `--metric` names; empty without any, for the problem's own score."""
-        return named_metrics(self.options.scores.metric, self.data.source.class_names)
+        return named_metrics(
+            self.options.scores.metric, self.data.source.class_names, self.data.source.ends
+        )
 
     @cached_property
     def pooled(self) -> np.ndarray | None:

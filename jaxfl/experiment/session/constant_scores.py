@@ -2,7 +2,8 @@
 
 Of labels, the prediction is the majority label of the client's own training examples, and the
 probabilities are the frequencies of the labels there, of all positions where each has a label, and
-of each label alone where an example may have several; of numbers, it is the mean of the targets.
+of each label alone where an example may have several; of numbers, it is the mean of the targets. Of
+times to an event, all examples have the same risk, and in bins of time the client's own hazards.
 """
 
 from collections.abc import Callable
@@ -44,6 +45,8 @@ def evaluate_constant(built: Built, evaluated: np.ndarray) -> Evaluation:
         "score": built.task.problem.score,
         "metrics": tuple(built.named_metrics.items()),
         "classes": built.data.source.classes,
+        "survival": built.data.source.survival,
+        "ends": built.data.source.ends,
         "chunk": built.options.run.chunk,
     }
     seeds, stored, pooled = built.seeds, built.data.stored, built.pooled
@@ -61,7 +64,9 @@ def evaluate_constant(built: Built, evaluated: np.ndarray) -> Evaluation:
 
 
 # One program for all methods on the same clients.
-@partial(jax.jit, static_argnames=("count", "score", "metrics", "classes", "chunk"))
+@partial(
+    jax.jit, static_argnames=("count", "score", "metrics", "classes", "survival", "ends", "chunk")
+)
 def _evaluate(
     federation: Federation,
     ids: Array | np.ndarray,
@@ -71,6 +76,8 @@ def _evaluate(
     score: Callable,
     metrics: tuple[tuple[str, Metric], ...],
     classes: int,
+    survival: bool,
+    ends: tuple[float, ...],
     chunk: Chunk,
 ) -> Evaluation:
     """The evaluation of `evaluate_constant`, of clients in memory and `count` seeds."""
@@ -82,7 +89,7 @@ def _evaluate(
         test = (
             test._replace(mask=test.mask[ids]) if isinstance(test, Pool) else tree.take(test, ids)
         )
-        params = constants(train, classes, chunk)
+        params = same_hazards(train, ends, chunk) if survival else constants(train, classes, chunk)
         unknown = jnp.full(ids.shape, jnp.nan)
 
         def apply(params: Array, x: PyTree) -> Array:
@@ -136,5 +143,46 @@ def constants(train: Dataset, classes: int, chunk: Chunk = "auto") -> Float[Arra
         y = y.reshape(weight.size, -1)
         total = jnp.where(weight[:, None] > 0, y * weight[:, None], 0.0).sum(axis=0)
         return total / jnp.maximum(weight.sum(), 1)
+
+    return over_clients(of_client, chunk)(train)
+
+
+@checked
+def same_hazards(
+    train: Dataset, ends: tuple[float, ...], chunk: Chunk = "auto"
+) -> Float[Array, "m k"]:
+    """What each client predicts of every example's time to an event: logits of hazards [M, K].
+
+    The hazard of a bin is the share of events among those who are free of it at the bin's beginning
+    and known to be so, or to have it, at its end. Without bins it is a log risk of 0 [M, 1].
+
+    Args:
+      train: the training examples [M, n, ...].
+      ends: of the bins [K].
+      chunk: clients computed side by side.
+
+    Example:
+      >>> y = jnp.array([[[1.0, 1.0], [2.0, 0.0], [2.0, 1.0]]])
+      >>> train = Dataset(jnp.zeros((1, 3, 1)), y, jnp.ones((1, 3), bool))
+      >>> jax.nn.sigmoid(same_hazards(train, (1.0, 2.0))).round(2).tolist()
+      [[0.33000001311302185, 0.5]]
+    """
+
+    def of_client(data: Dataset) -> Float[Array, "k"]:
+        if not ends:
+            return jnp.zeros(1)
+        y = data.y[jnp.arange(data.mask.size)]
+        weight = data.mask.astype(jnp.float32)[:, None]
+        grid = jnp.asarray(ends)[None]
+        time, event = y[:, :1], y[:, 1:] > 0
+        bins = jnp.arange(len(ends))[None]
+        place = jnp.minimum((time > grid).sum(axis=1, keepdims=True), len(ends) - 1)
+        happened = event & (bins == place)
+        survived = jnp.where(event, bins < place, time >= grid)
+        events, others = (
+            jnp.sum(jnp.where((weight > 0) & each, weight, 0.0), axis=0)
+            for each in (happened, survived)
+        )
+        return jnp.log(jnp.maximum(events, LEAST)) - jnp.log(jnp.maximum(others, LEAST))
 
     return over_clients(of_client, chunk)(train)

@@ -118,7 +118,7 @@ def divide(options: DataOptions, source: Source, place: int = 0) -> Parts:
     fields = {field.name for field in dataclasses.fields(options)} - {"clients", "seed"}
     parameters = set(inspect.signature(partition).parameters)
     names = fields & parameters
-    by = source.owners if options.partition in OWNED else source.y_train
+    by = source.owners if options.partition in OWNED else source.strata
     arguments = {name: getattr(options, name) for name in names}
     if "names" in parameters and options.partition in OWNED:
         arguments["names"] = source.owner_names

@@ -1,5 +1,7 @@
 """The task of a run: the model on the data, how clients train it, what happens to their uploads."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 import optax
@@ -15,7 +17,8 @@ from jaxfl.experiment.config.training_fields import TrainingOptions
 from jaxfl.experiment.session.gather import malicious
 from jaxfl.experiment.session.make_model import make_model
 from jaxfl.training.optimizers import OPTIMIZERS, SCHEDULES, Optimizer
-from jaxfl.training.task import classification, multilabel, regression
+from jaxfl.training.survival import Hazards, cox
+from jaxfl.training.task import classification, multilabel, regression, survival
 from jaxfl.uplink import Compression, attack, chain, defence_links, gaussian, quantise, top_k
 
 # Models see (x - shift) / scale of bytes x. These are in parts of a white pixel; otherwise the data
@@ -26,13 +29,12 @@ PIXELS = {"unit": (1.0, 0.0), "centred": (0.5, 0.5)}
 def make_task(options: Options, source: Source) -> Task:
     """The model on the data, how clients train it, and what happens to their uploads."""
     training, upload, run = options.training, options.upload, options.run
-    kind = multilabel if source.several_labels else classification if source.classes else regression
     scale, shift = source.scale, source.shift
     if training.pixels in PIXELS:
         scale, shift = (source.white * factor for factor in PIXELS[training.pixels])
     if source.vocabulary and not source.several_inputs:
         scale = None
-    return kind(
+    return kind_of(source)(
         make_model(options.model, source, "bfloat16" if training.compute == "bfloat16" else None),
         tree.at(source.x_train, 0),
         optimizer=make_optimizer(training, run.rounds),
@@ -51,6 +53,15 @@ def make_task(options: Options, source: Source) -> Task:
         example_clip=training.example_clip,
         example_noise=training.example_noise,
     )
+
+
+def kind_of(source: Source) -> Callable[..., Task]:
+    """The kind of the task, by the targets of the data."""
+    if source.survival:
+        return partial(survival, loss=Hazards(source.ends) if source.ends else cox())
+    if source.several_labels:
+        return multilabel
+    return classification if source.classes else regression
 
 
 def make_optimizer(training: TrainingOptions, rounds: int) -> Optimizer:

@@ -35,6 +35,10 @@ def inputs_of(source: Source) -> Inputs:
         inputs["target"] = list(source.y_train.shape[1:])
     if source.several_labels:
         inputs["several"] = True
+    if source.survival:
+        inputs["survival"] = True
+    if source.ends:
+        inputs["ends"] = list(source.ends)
     if source.class_names:
         inputs["class_names"] = list(source.class_names)
     if source.schema:
@@ -78,4 +82,6 @@ def source_of(inputs: Inputs) -> Source:
         scale,
         numbers(inputs["shift"]),
         vocabulary,
+        survival=inputs.get("survival", False),
+        ends=tuple(inputs.get("ends", ())),
     )

@@ -47,6 +47,8 @@ class Inputs(TypedDict):
     # by their names, where an input is a dict of arrays; `shape` and `vocabulary` are then empty
     arrays: NotRequired[dict[str, InputArray]]
     several: NotRequired[bool]  # an example may have several labels
+    survival: NotRequired[bool]  # targets are times to an event
+    ends: NotRequired[list[float]]  # of the bins of time whose hazards the models predict
     class_names: NotRequired[list[str]]
     # of data of `jaxfl prepare csv`: what a CSV file becomes, see `data.table.schema`
     schema: NotRequired[str]

@@ -6,8 +6,9 @@ from jaxfl.experiment.store.records import FurtherScores, Runs, Summary
 from jaxfl.experiment.tables.scores import gains, measure_of, score_text
 from jaxfl.simulation.metrics import metric_of
 
-# The name of the row, and what it means: of labels, and of numbers.
+# The name of the row, and what it means: of labels, of times to an event, and of numbers.
 MAJORITY = ("majority", "each client's most frequent training label, for all of its examples")
+SAME = ("constant", "the same risk for all of each client's examples")
 MEAN = ("mean", "the mean of each client's training targets, for all of its examples")
 # The share of the clients with one label predicted that is worth a line.
 NEARLY_ALL = 0.9
@@ -52,8 +53,10 @@ def _scores(summary: Summary) -> dict[str, FurtherScores]:
 
 
 def _words(summary: Summary) -> tuple[str, str]:
-    classes = summary["inputs"]["classes"] if "inputs" in summary else 1
-    return MAJORITY if classes else MEAN
+    inputs = summary.get("inputs")
+    if inputs is not None and inputs.get("survival"):
+        return SAME
+    return MAJORITY if inputs is None or inputs["classes"] else MEAN
 
 
 def lines_on_constants(runs: Runs) -> list[str]:

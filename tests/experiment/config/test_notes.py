@@ -21,7 +21,7 @@ NOTES = [(name, note) for name, notes in notes_of(Setting).items() for note in n
 # Of options that are text, a value that is not the default.
 TEXTS = {"work_file": "w.npy", "durations": "d.npy", "store": "clients", "partition": "nodes"}
 TEXTS |= {"attack": "mimic", "concept": "rotation", "arrivals": "asynchronous", "compress": "topk"}
-TEXTS |= {"split": "stratified", "class_weight": "balanced", "test": "global"}
+TEXTS |= {"split": "stratified", "class_weight": "balanced", "test": "global", "loss": "cox"}
 
 
 def other_value(name):
