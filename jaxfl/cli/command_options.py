@@ -18,6 +18,7 @@ TRIALS = Range(low=1, high=1_000_000)
 DEVICES = Range(low=1, high=1024)
 WORKERS = Range(low=1, high=10_000)
 SECONDS = Range(low=1, high=1_000_000)
+SHARE = Range(0, 1, low_included=False, high_included=False, words="a share between 0 and 1")
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,17 @@ class LaunchOptions:
     slurm: Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE ...")] = ()
     """options of sbatch for the job of a worker, such as time=02:00:00 partition=gpu account=me
     cpus-per-task=8"""
+
+
+@dataclass(frozen=True)
+class SetOptions:
+    """Sets that hold the truth for a share of the examples."""
+
+    conformal: Annotated[float | None, SHARE] = None
+    """share of the sets that may miss the truth: with predict the set of labels or the interval of
+    each example, with report how often those of each client hold it, see docs/guides/sets.md"""
+    set_score: Literal["lac", "aps"] = "lac"
+    """of sets of classes: as few labels as can be (lac), or more where an example is hard (aps)"""
 
 
 @dataclass(frozen=True)
@@ -163,7 +175,7 @@ class CsvFileOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Predict(CsvFileOptions, Plugins):
+class Predict(CsvFileOptions, SetOptions, Plugins):
     """Predict with the model of one client of a finished run."""
 
     directory: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DIR")]
@@ -180,6 +192,11 @@ class Predict(CsvFileOptions, Plugins):
     calibrate: bool = False
     """with --proba: calibrate the probabilities by a temperature, fitted on the client's validation
     examples in the data set of the run"""
+    calibration: Literal["own", "all", "graph"] = "own"
+    """of sets: calibrate by the client's own validation examples, by those of all clients,
+    or by these with the weights of the graph"""
+    times: tuple[float, ...] = ()
+    """of a run on times to an event: also give the probability to be free of it at these times"""
     which: Annotated[int, MANY] | Which = "last"
     """the model after the last round, the one with the best validation score, or the one after a
     round that --keep models=ROUNDS kept, by its number"""
@@ -244,7 +261,11 @@ class CsvOptions:
     """Of `jaxfl prepare csv` and `windows`: a CSV file a site, with the names of its columns."""
 
     target: str | None = None
-    """CSV: column to predict; needed"""
+    """CSV: column to predict; needed, or --time and --event"""
+    time: str | None = None
+    """CSV: column of the times to an event, in place of --target"""
+    event: str | None = None
+    """CSV: column that is 1 where the event happened at --time, else 0: it had not until then"""
     id: str | None = None
     """CSV: column that names the rows; models do not see it"""
     owner: str | None = None
@@ -335,7 +356,7 @@ class Describe(PresetOption, Plugins, ModelOptions, DataOptions):
 
 
 @dataclass(frozen=True)
-class Report(Plugins):
+class Report(SetOptions, Plugins):
     """Put finished runs in one table."""
 
     directories: Annotated[

@@ -21,7 +21,9 @@ from jaxfl.data.image_files import SUFFIXES, image_files, read_images
 from jaxfl.data.table.prepare import weights_of_rows
 from jaxfl.data.table.read import Sheet, formats, read_sheet, without
 from jaxfl.data.table.windows import examples
+from jaxfl.data.targets import check_pairs
 from jaxfl.experiment.reading.client_ids import id_or_name
+from jaxfl.experiment.reading.conformal import calibrate
 from jaxfl.experiment.store import files
 from jaxfl.experiment.tables.formats import csv_text
 from jaxfl.simulation import processes
@@ -56,12 +58,24 @@ def predict(command: Predict, console: Console) -> None:
     processes.check_backend()
     predictions = ask(new.x)
     check_targets(new, predictions, run, command.input)
-    numbers = {"prediction": predictions}
+    survival = bool((run.summary.get("inputs") or {}).get("survival"))
+    check(
+        survival or not command.times,
+        f"--times asks for curves, and the targets of {command.directory} are no times to an "
+        "event: leave it out",
+    )
+    numbers = {"risk" if survival else "prediction": predictions}
     if predictions.ndim > 1:
         flat = predictions.reshape(len(predictions), -1)
         numbers = {f"prediction_{place}": column for place, column in enumerate(flat.T)}
     names = [new.name, *numbers]
     columns = [new.rows, *map(new.words, numbers.values())]
+    if command.conformal is not None:
+        add_sets(names, columns, command, run, client, run.scores(client, new.x, **whose), new)
+    if command.times:
+        curves = run.survival(client, new.x, command.times, **whose)
+        names += [f"free_{time:g}" for time in command.times]
+        columns += [[f"{chance:.6g}" for chance in column] for column in curves.T.tolist()]
     if command.proba:
         chances = ask(new.x, proba=True, calibrate=command.calibrate)
         labels = new.classes or range(chances.shape[-1])
@@ -70,7 +84,7 @@ def predict(command: Predict, console: Console) -> None:
         flat = chances.reshape(len(chances), -1)
         columns += [[f"{chance:.6g}" for chance in column] for column in flat.T.tolist()]
     if command.out is None:
-        is_list = new.name == EXAMPLE and not command.proba and len(numbers) == 1
+        is_list = new.name == EXAMPLE and len(columns) == 2
         text = "\n".join(map(str, columns[1])) if is_list else csv_text(names, columns).rstrip()
         console.print(text, markup=False, highlight=False, soft_wrap=True)
     else:
@@ -83,11 +97,50 @@ def predict(command: Predict, console: Console) -> None:
         if command.calibrate:
             outputs = outputs / run.temperature(client, **whose)
         inputs = run.summary.get("inputs")
-        default = default_metric(inputs["classes"] if inputs else 0)
+        default = default_metric(inputs["classes"] if inputs else 0, survival)
         for name in run.config.metric or (default,):
-            metric = metric_of(name, run.class_names)
+            metric = metric_of(name, run.class_names, run.ends)
             text = score_text(metric, outputs, predictions, new)
             console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def add_sets(
+    names: list,
+    columns: list,
+    command: Predict,
+    run: experiment.FinishedRun,
+    client: int,
+    outputs: np.ndarray,
+    new: "Examples",
+) -> None:
+    """Adds the set of each example: its labels, or the two ends of the interval.
+
+    Raises:
+      InputError: the model is not the last one of the first seed, whose validation examples
+        calibrate, or see `conformal.calibrate`.
+    """
+    check(
+        command.which == "last" and not command.seed and not command.fold,
+        "--conformal is calibrated by the last models of the first seed and fold: leave out "
+        "--which, --seed and --fold",
+    )
+    alpha = command.conformal or 0.0
+    found = calibrate(run, command.set_score)
+    limit, count = found.threshold(client, command.calibration, alpha)
+    if math.isinf(limit):
+        warn(
+            f"{count} validation examples are too few for sets that hold the truth for "
+            f"{1 - alpha:.0%}, so that they hold everything: give --calibration all or graph, or a "
+            "larger --conformal"
+        )
+    sets = found.sets(client, outputs, command.calibration, alpha)
+    if found.classes:
+        labels = new.classes or tuple(map(str, range(found.classes)))
+        names.append("set")
+        columns.append([" ".join(labels[k] for k in np.flatnonzero(one)) for one in sets])
+        return
+    names += ["low", "high"]
+    columns += [new.words(column) for column in sets.T]
 
 
 def warn_of_first(run: experiment.FinishedRun, command: Predict) -> None:
@@ -111,12 +164,14 @@ def check_targets(
     """Raises an `InputError` unless the targets of new examples can be those of the run."""
     if new.y is None:
         return
+    inputs = run.summary.get("inputs")
+    if inputs and inputs.get("survival"):
+        return check_pairs("test", new.y, str(file))
     check(
         new.y.shape == predictions.shape and new.y.dtype.kind in "buif",
         f"y in {file} is not numbers of shape {predictions.shape}: give a target for each "
         "input, or leave it out",
     )
-    inputs = run.summary.get("inputs")
     if classes := inputs["classes"] if inputs else 0:
         # A position without a label has -1.
         least = -1 if predictions.ndim > 1 else 0

@@ -6,9 +6,12 @@ from typing import Any
 from rich.console import Console
 
 from jaxfl.cli.command_options import Report
-from jaxfl.core.errors import check
+from jaxfl.core.errors import InputError, check
 from jaxfl.experiment.reading.by_client import client_answers
 from jaxfl.experiment.reading.client_tables import client_sections
+from jaxfl.experiment.reading.conformal import calibrate
+from jaxfl.experiment.reading.conformal_tables import coverage_section
+from jaxfl.experiment.reading.load import FinishedRun
 from jaxfl.experiment.session.run_pictures import Style
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.finished_runs import is_search, load_finished
@@ -22,7 +25,7 @@ from jaxfl.experiment.studies.comparison import (
 )
 from jaxfl.experiment.studies.redraw import build_finished, redraw, redraw_search
 from jaxfl.experiment.tables.formats import print_sections
-from jaxfl.experiment.tables.sections import sections
+from jaxfl.experiment.tables.sections import Section, sections
 from jaxfl.experiment.tables.wording import keys_of_names, parse_names
 from jaxfl.simulation import processes
 
@@ -60,6 +63,8 @@ def report(command: Report, console: Console) -> None:
         answers = client_answers(runs, against=command.against, client=command.client)
     tables = [table for one in answers for table in client_sections(one)]
     tables = tables or sections(runs, **options)
+    if command.conformal is not None:
+        tables += coverage_tables(runs, command)
     ready = {}
     if command.out and pictures:
         processes.check_backend()
@@ -84,6 +89,19 @@ def report(command: Report, console: Console) -> None:
     if command.html:
         shown = {"answers": answers, "client": command.client}
         write_html(command, command.html, console, options | shown)
+
+
+def coverage_tables(runs: Runs, command: Report) -> list[Section]:
+    """How often the sets of each client hold the truth, for each run."""
+    processes.check_backend()
+    alpha = command.conformal or 0.0
+    tables = []
+    for label, run in runs.items():
+        if run.directory is None or run.config is None:
+            raise InputError(f"{label} has no config.json that this version can read: leave it out")
+        found = calibrate(FinishedRun(run.directory, run.config), command.set_score)
+        tables.append(coverage_section(label, found, alpha))
+    return tables
 
 
 def options_of_tables(command: Report, runs: Runs) -> dict[str, Any]:

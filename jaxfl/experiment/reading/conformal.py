@@ -1,0 +1,221 @@
+"""Sets that hold the truth for a share of a client's patients: conformal prediction.
+
+A set is calibrated by scores of examples that were not trained on: how badly the truth fits the
+prediction. Clients calibrate on their own validation examples, on those of all clients, or on those
+of all clients by the weights that the collaboration graph gives them. Only scores leave a client,
+each by the client's own model.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from jaxfl.core.errors import check
+from jaxfl.core.options import checked
+from jaxfl.experiment.reading.load import FinishedRun
+from jaxfl.experiment.store.graph_file import WEIGHTS, open_graph
+
+Score = Literal["lac", "aps"]
+Calibration = Literal["own", "all", "graph"]
+CALIBRATIONS: tuple[Calibration, ...] = get_args(Calibration)
+
+
+class Coverage(NamedTuple):
+    """What the sets of a client are worth on its test examples."""
+
+    calibrated: int  # examples whose scores have a weight
+    threshold: float  # infinite where these are too few for the level
+    covered: float  # the share of the test examples whose set holds the truth
+    size: float  # the mean number of labels in a set, or the width of an interval
+
+
+@checked
+def misfits(outputs: np.ndarray, score: Score = "lac") -> np.ndarray:
+    """How badly each label would fit the prediction of each example [n, classes].
+
+    Args:
+      outputs: logits [n, classes].
+      score: "lac": one less the label's probability (Sadinle, Lei and Wasserman, Least ambiguous
+        set-valued classifiers, JASA, 2019). "aps": the sum of the probabilities that are not
+        smaller than the label's (Romano, Sesia and Candès, Classification with valid and adaptive
+        coverage, NeurIPS 2020, equation 5, without the randomisation).
+
+    Example:
+      >>> logits = np.log([[0.6, 0.3, 0.1]])
+      >>> misfits(logits).round(1).tolist(), misfits(logits, "aps").round(1).tolist()
+      ([[0.4, 0.7, 0.9]], [[0.6, 0.9, 1.0]])
+    """
+    shifted = np.asarray(outputs, float) - np.max(outputs, axis=1, keepdims=True)
+    chances = np.exp(shifted)
+    chances = chances / chances.sum(axis=1, keepdims=True)
+    if score == "lac":
+        return 1 - chances
+    as_likely = chances[:, None, :] >= chances[:, :, None]
+    return np.where(as_likely, chances[:, None, :], 0.0).sum(axis=2)
+
+
+def threshold(scores: np.ndarray, weights: np.ndarray, alpha: float) -> float:
+    """The largest misfit of a set: the quantile of the scores, and of a new one that is infinite.
+
+    With equal weights a set up to it holds the truth of a new example with a probability of at
+    least 1 - alpha, if all examples are exchangeable (Vovk, Gammerman and Shafer, 2005). With
+    weights from 0 to 1 the probability may be smaller by the weighted mean of how far, in total
+    variation, an exchange with each example changes the distribution (Barber, Candès, Ramdas and
+    Tibshirani, Conformal prediction beyond exchangeability, Annals of Statistics, 2023, theorem 2).
+
+    Args:
+      scores: of the examples that calibrate [n].
+      weights: of these [n], from 0 to 1; that of the new example is 1.
+      alpha: the share of sets that may miss the truth.
+
+    Returns:
+      Infinite if the scores are too few for the level: n < 1 / alpha - 1 of equal weight.
+
+    Example:
+      >>> scores = np.arange(1.0, 20.0)
+      >>> threshold(scores, np.ones(19), 0.1), threshold(scores[:8], np.ones(8), 0.1)
+      (18.0, inf)
+    """
+    check(0 < alpha < 1, f"alpha is {alpha}: expected a share between 0 and 1, such as 0.1")
+    order = np.argsort(scores, kind="stable")
+    reached = np.cumsum(np.asarray(weights, float)[order])
+    wanted = (1 - alpha) * (np.sum(weights) + 1)
+    # A sum of many weights that should be whole is not, by its rounding.
+    place = int(np.searchsorted(reached, wanted * (1 - 1e-12)))
+    return float(np.asarray(scores, float)[order][place]) if place < len(scores) else math.inf
+
+
+def weights_of_clients(row: np.ndarray, counts: np.ndarray, client: int) -> np.ndarray:
+    """What an example of each client weighs for one of them [C], from 0 to 1.
+
+    Its own weigh 1; those of another client as much as the graph weighs one of its training
+    examples, beside one of the client's own, and at most 1. So a row of FedAvg, which is the
+    shares of the examples, gives all examples the same weight, and a row of local training gives
+    the others none.
+
+    Args:
+      row: the weights of the clients' models in the client's own [C].
+      counts: how many training examples each has [C].
+      client: its id.
+
+    Example:
+      >>> weights_of_clients(np.array([0.5, 0.25, 0.25]), np.array([100, 25, 200]), 0).tolist()
+      [1.0, 1.0, 0.25]
+    """
+    each = np.asarray(row, float) / np.maximum(counts, 1)
+    own = each[client] if each[client] > 0 else max(float(each.max()), 1e-30)
+    weights = np.minimum(each / own, 1.0)
+    weights[client] = 1.0
+    return weights
+
+
+class Calibrated(NamedTuple):
+    """The scores of the validation examples of all clients of a run, by their own models."""
+
+    run: FinishedRun
+    score: Score
+    classes: int  # 0 for numbers
+    scores: list[np.ndarray]  # of each client [C][n]
+    graph: np.ndarray | None  # what an example of each client weighs for each one [C, C]
+    seed: int | None = None  # of the run; the first if None
+
+    def threshold(self, client: int, by: Calibration, alpha: float) -> tuple[float, int]:
+        """The largest misfit in the sets of a client, and how many examples it comes from."""
+        weights = np.zeros(len(self.scores))
+        weights[client] = 1.0
+        if by == "all":
+            weights[:] = 1.0
+        elif by == "graph" and self.graph is not None:
+            weights = self.graph[client]
+        each = [np.full(len(one), weight) for one, weight in zip(self.scores, weights, strict=True)]
+        given = np.concatenate(each)
+        return threshold(np.concatenate(self.scores), given, alpha), int((given > 0).sum())
+
+    def sets(self, client: int, outputs: np.ndarray, by: Calibration, alpha: float) -> np.ndarray:
+        """Which labels are in the set of each example [n, classes], or the intervals' ends [n, 2].
+
+        Args:
+          client: its id.
+          outputs: of its model [n, ...].
+          by: what calibrates.
+          alpha: the share of sets that may miss the truth.
+        """
+        limit, _ = self.threshold(client, by, alpha)
+        if self.classes:
+            return misfits(outputs, self.score) <= limit
+        centre = np.asarray(outputs, float).reshape(-1, 1)
+        return np.concatenate([centre - limit, centre + limit], axis=1)
+
+    def coverage(self, client: int, by: Calibration, alpha: float) -> Coverage:
+        """What the sets of a client are worth on its test examples; NaN without any."""
+        limit, count = self.threshold(client, by, alpha)
+        x, y, _ = self.run.test(client, seed=self.seed)
+        if not len(y):
+            return Coverage(count, limit, math.nan, math.nan)
+        found = self.sets(client, self.run.scores(client, x, seed=self.seed), by, alpha)
+        if self.classes:
+            covered = found[np.arange(len(y)), y]
+            return Coverage(count, limit, float(covered.mean()), float(found.sum(axis=1).mean()))
+        inside = (found[:, 0] <= y.reshape(-1)) & (y.reshape(-1) <= found[:, 1])
+        return Coverage(count, limit, float(inside.mean()), 2 * limit)
+
+
+@checked
+def calibrate(run: FinishedRun, score: Score = "lac", *, seed: int | None = None) -> Calibrated:
+    """The scores of all clients' validation examples.
+
+    Args:
+      run: with its models, whose data set is at hand.
+      score: of classes, see `misfits`; of numbers it is the distance of the prediction.
+      seed: of the run, if it has several; the first if None.
+
+    Raises:
+      InputError: targets are neither one label nor one number, clients were validated on the test
+        set, or the models or the data set are not there.
+
+    Example:
+      >>> found = calibrate(load("runs/digits"))
+      >>> found.coverage(3, "all", 0.1).covered > 0.5
+      True
+    """
+    inputs: Any = run.summary.get("inputs", {})
+    check(
+        "target" not in inputs,
+        f"the targets of {run.directory} are several an example: sets are of one label or number",
+    )
+    check(
+        run.config.val > 0,
+        f"the run of {run.directory} has no validation examples, by which sets are calibrated: run "
+        "with --val above 0",
+    )
+    clients = range(run.config.clients or 0)
+    classes = int(inputs.get("classes", 0))
+    scores = []
+    for client in clients:
+        x, y, _ = run.val(client, seed=seed)
+        outputs = run.scores(client, x, seed=seed) if len(y) else np.zeros((0, max(classes, 1)))
+        if classes:
+            scores.append(misfits(outputs, score)[np.arange(len(y)), y])
+        else:
+            scores.append(np.abs(outputs.reshape(-1).astype(float) - y.reshape(-1)))
+    return Calibrated(run, score, classes, scores, _graph(run, clients, seed), seed)
+
+
+def _graph(run: FinishedRun, clients: Sequence[int], seed: int | None) -> np.ndarray | None:
+    """What an example of each client weighs for each one, when that last took part [C, C]."""
+    if open_graph(run.directory) is None:
+        return None
+    arrays = run.graph
+    name = next(one for one in arrays if one.startswith(WEIGHTS))
+    ids, weights = arrays["ids"], arrays[name]
+    if run.seeds.count > 1:
+        place = run.seeds.place(seed, None)
+        ids, weights = ids[place], weights[place]
+    counts = np.array([len(run.train(client, seed=seed).y) for client in clients])
+    rows = np.eye(len(counts))
+    for members, one in zip(ids, weights, strict=True):
+        rows[members] = 0.0
+        rows[np.ix_(members, members)] = one
+    return np.stack([weights_of_clients(rows[client], counts, client) for client in clients])
