@@ -34,10 +34,7 @@ def calibration_slope(predictions: Logits, y: Labels, weight: Weight) -> Number:
       >>> round(calibration_slope(logits, y, jnp.ones(8)).item(), 4)  # log 3 / 2
       0.5493
     """
-    odds, positive, weight = _odds(predictions, y, weight)
-    is_finite = jnp.isfinite(jnp.where(weight > 0, odds, 0.0)).all()
-    odds = jnp.where(jnp.isfinite(odds), odds, 0.0)
-    total = jnp.maximum(weight.sum(), jnp.finfo(weight.dtype).tiny)
+    odds, positive, weight, total, is_finite = _odds(predictions, y, weight)
     centre = (weight * odds).sum() / total
     width = jnp.sqrt((weight * (odds - centre) ** 2).sum() / total)
     scaled = (odds - centre) / jnp.where(width > 0, width, 1.0)
@@ -79,10 +76,7 @@ def calibration_intercept(predictions: Logits, y: Labels, weight: Weight) -> Num
       >>> round(calibration_intercept(jnp.zeros((4, 2)), y, jnp.ones(4)).item(), 4)  # log 3
       1.0986
     """
-    odds, positive, weight = _odds(predictions, y, weight)
-    is_finite = jnp.isfinite(jnp.where(weight > 0, odds, 0.0)).all()
-    odds = jnp.where(jnp.isfinite(odds), odds, 0.0)
-    total = jnp.maximum(weight.sum(), jnp.finfo(weight.dtype).tiny)
+    odds, positive, weight, total, is_finite = _odds(predictions, y, weight)
     share = (weight * positive).sum() / total
     # Where all odds are the least or the largest one, the intercept is at an end.
     known = jnp.where(weight > 0, odds, odds[jnp.argmax(weight)])
@@ -101,12 +95,16 @@ def calibration_intercept(predictions: Logits, y: Labels, weight: Weight) -> Num
 
 def _odds(
     predictions: Logits, y: Labels, weight: Weight
-) -> tuple[Float[Array, "n"], Float[Array, "n"], Weight]:
-    """The log odds of label 1, whether it holds, and the weights."""
+) -> tuple[Float[Array, "n"], Float[Array, "n"], Weight, Number, Array]:
+    """The log odds of label 1, whether it holds, the weights, their sum, and if all is finite."""
     logits, y, weight = flat_labels(predictions, y, weight)
     check(
         logits.shape[1] == 2,
         f"calibration slope and intercept are those of two labels, and the data have "
         f"{logits.shape[1]}: name another metric, such as ece",
     )
-    return logits[:, 1] - logits[:, 0], (y == 1).astype(weight.dtype), weight
+    odds = logits[:, 1] - logits[:, 0]
+    is_finite = jnp.isfinite(jnp.where(weight > 0, odds, 0.0)).all()
+    odds = jnp.where(jnp.isfinite(odds), odds, 0.0)
+    total = jnp.maximum(weight.sum(), jnp.finfo(weight.dtype).tiny)
+    return odds, (y == 1).astype(weight.dtype), weight, total, is_finite

@@ -144,15 +144,31 @@ class Hazards:
             f"the targets have shape {y.shape} and the predictions {logits.shape}: expected pairs "
             f"(time, event), and {len(self.ends)} logits for each",
         )
-        ends = jnp.asarray(self.ends)[None]
-        time, event = y[:, :1], y[:, 1:] > 0
-        bins = jnp.arange(ends.size)[None]
-        # The bin of an event holds its time, its end included.
-        place = jnp.minimum((time > ends).sum(axis=1, keepdims=True), ends.size - 1)
-        survived = jnp.where(event, bins < place, time >= ends)
+        happened, survived = in_bins(y, self.ends)
         errors = jnp.where(survived, jax.nn.softplus(logits), 0.0)
-        happened = event & (bins == place)
         return (errors + jnp.where(happened, jax.nn.softplus(-logits), 0.0)).sum(axis=1)
+
+
+def in_bins(y: Array, ends: tuple[float, ...]) -> tuple[Array, Array]:
+    """In which bin the event of each example happened, and which bins it is known to survive.
+
+    Args:
+      y: times and events [B, 2].
+      ends: of the bins [K]; a bin holds its end.
+
+    Returns:
+      Booleans [B, K] and [B, K].
+
+    Example:
+      >>> happened, survived = in_bins(jnp.array([[1.5, 1.0], [1.5, 0.0]]), (1.0, 2.0))
+      >>> happened.tolist(), survived.tolist()
+      ([[False, True], [False, False]], [[True, False], [True, False]])
+    """
+    known = jnp.asarray(ends)[None]
+    time, event = jnp.asarray(y)[:, :1], jnp.asarray(y)[:, 1:] > 0
+    bins = jnp.arange(known.size)[None]
+    place = jnp.minimum((time > known).sum(axis=1, keepdims=True), known.size - 1)
+    return event & (bins == place), jnp.where(event, bins < place, time >= known)
 
 
 @dataclass(frozen=True)

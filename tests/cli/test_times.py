@@ -48,6 +48,13 @@ def test_risks_and_curves_are_learned_and_predicted(here, capsys, loss):
     assert main([*predict, "--times", "100", "500", "--out", "said.csv"]) == 0
     score = capsys.readouterr().out
     assert "concordance: 0." in score
+    assert main(["report", "runs", "--html", "page.html"]) == 0
+    page = Path("page.html").read_text()
+    assert "Who is free of the event" in page
+    assert "by risk: fedavg" in page
+    for site in SITES:
+        events = np.loadtxt(f"{site}.csv", delimiter=",", skiprows=1)[:, 2].sum()
+        assert f"{site} ({events:.0f} of 80)" in page
     with open("said.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["line", "risk", "free_100", "free_500"]

@@ -7,7 +7,7 @@ import numpy as np
 
 from jaxfl.core.errors import check
 from jaxfl.experiment.reading.examples import Examples
-from jaxfl.simulation.survival_scores import free_at
+from jaxfl.simulation.survival_scores import free_at, still_free
 
 
 def curves_of_hazards(
@@ -80,12 +80,11 @@ def _check_times(times: Sequence[float], last: float) -> None:
     )
 
 
-def kaplan_meier(y: np.ndarray, weight: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+def kaplan_meier(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The times at which somebody has the event or is censored, and who is free of it then.
 
     Args:
       y: times and events [n, 2].
-      weight: of the examples [n]; None: all alike.
 
     Returns:
       Times that grow, from 0, and the estimates there, from 1.
@@ -95,11 +94,6 @@ def kaplan_meier(y: np.ndarray, weight: np.ndarray | None = None) -> tuple[np.nd
       >>> times.tolist(), free.tolist()
       ([0.0, 1.0, 2.0], [1.0, 0.5, 0.5])
     """
-    weight = np.ones(len(y)) if weight is None else np.asarray(weight, float)
-    time, event = np.asarray(y, float).T
-    times, group = np.unique(time, return_inverse=True)
-    everyone = np.bincount(group, weight, len(times))
-    events = np.bincount(group, weight * event, len(times))
-    at_risk = np.cumsum(everyone[::-1])[::-1]
-    stay = 1 - np.divide(events, at_risk, out=np.zeros(len(times)), where=at_risk > 0)
-    return np.concatenate([[0.0], times]), np.concatenate([[1.0], np.cumprod(stay)])
+    times, places = np.unique(y[:, 0], return_index=True)
+    own = still_free(jnp.asarray(y), jnp.ones(len(y)))
+    return np.concatenate([[0.0], times]), np.concatenate([[1.0], np.asarray(own)[places]])

@@ -25,6 +25,7 @@ from jaxfl.simulation.client_scores import metrics_of_clients, score_clients
 from jaxfl.simulation.evaluation import Evaluation, Scores
 from jaxfl.simulation.metrics import Metric
 from jaxfl.simulation.on_disk.evaluate import TOGETHER, in_parts
+from jaxfl.training.survival import in_bins
 
 # A label that does not occur has this probability, the one that scikit-learn gives to what a model
 # excludes, so that one example of it does not make the log loss infinite.
@@ -173,15 +174,9 @@ def same_hazards(
             return jnp.zeros(1)
         y = data.y[jnp.arange(data.mask.size)]
         weight = data.mask.astype(jnp.float32)[:, None]
-        grid = jnp.asarray(ends)[None]
-        time, event = y[:, :1], y[:, 1:] > 0
-        bins = jnp.arange(len(ends))[None]
-        place = jnp.minimum((time > grid).sum(axis=1, keepdims=True), len(ends) - 1)
-        happened = event & (bins == place)
-        survived = jnp.where(event, bins < place, time >= grid)
         events, others = (
             jnp.sum(jnp.where((weight > 0) & each, weight, 0.0), axis=0)
-            for each in (happened, survived)
+            for each in in_bins(y, ends)
         )
         return jnp.log(jnp.maximum(events, LEAST)) - jnp.log(jnp.maximum(others, LEAST))
 
