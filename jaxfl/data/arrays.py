@@ -43,7 +43,8 @@ def from_npz(file: Path) -> Source:
     """A data set from a file; nothing is ever unpickled.
 
     The arrays are those of `from_arrays`: `x_train y_train`, and optionally `x_test y_test owners
-    vocabulary classes owner_names class_names feature_names superclasses weights weights_test`.
+    groups vocabulary classes owner_names class_names feature_names superclasses weights
+    weights_test`.
     `jaxfl prepare csv` adds `schema`, and `survival` where targets are times. Arrays
     `x_train/NAME`, `x_test/NAME` and `vocabulary/NAME` are those of a dict. CIFAR-100 has its
     superclasses by its name (`SUPERCLASSES`). Images of a set with known channel means (`CHANNELS`)
@@ -54,7 +55,7 @@ def from_npz(file: Path) -> Source:
     """
     names = ("owner_names", "class_names", "feature_names")
     test = ("x_test", "y_test", "weights_test")
-    numbers = ("owners", "vocabulary", "classes", "superclasses")
+    numbers = ("owners", "groups", "vocabulary", "classes", "superclasses")
     optional = (*test, "weights", *numbers, *names, "schema", "survival")
     arrays: dict[str, Any] = read_npz(file, ("x_train", "y_train"), optional, NESTED)
     schema = arrays.pop("schema", None)
@@ -134,6 +135,7 @@ def from_arrays(
     y_test: np.ndarray | None = None,
     *,
     owners: np.ndarray | None = None,
+    groups: np.ndarray | None = None,
     vocabulary: np.ndarray | Sequence[int] | Mapping[str, Any] = (),
     classes: np.ndarray | int | None = None,
     owner_names: np.ndarray | Sequence[str] = (),
@@ -163,6 +165,9 @@ def from_arrays(
       y_test: [N', ...] as in training.
       owners: integers [N], the natural client of each training example: the clients of the
         partition `natural`.
+      groups: integers [N], the group of each training example, such as its patient: of a client's
+        examples those of a group come all to training, all to validation or all to the test, and
+        all to one fold.
       vocabulary: number of ids in x, where it holds ids: (words,), or one number for each column.
         Where x is a dict, a dict with these numbers of the arrays that hold ids.
       classes: how many labels there are, of which some may occur in no training example. None: as
@@ -217,13 +222,7 @@ def from_arrays(
             f"one target an example, or ({rows}, ...) for several",
         )
         check_finite(f"y_{split} of {name}", y)
-    if owners is not None:
-        owners = plain_array(owners, f"owners of {name}")
-        check(
-            owners.shape == (count,) and owners.dtype.kind in "ui",
-            f"owners of {name} have shape {owners.shape}: "
-            f"expected integers ({count},), one per training example",
-        )
+    owners = _numbers("owners", owners, count, name)
     ids = jax.tree.leaves(inputs.vocabulary)
     given = _number_of_classes(classes, name)
     labels = check_targets(y_train, y_test, name, given, max(ids, default=0))
@@ -252,7 +251,8 @@ def from_arrays(
         labels,
         inputs.scale,
         vocabulary=inputs.vocabulary,
-        owners=None if owners is None else owners.astype(np.int64),
+        owners=owners,
+        groups=_numbers("groups", groups, count, name),
         owner_names=named,
         class_names=_names("class_names", class_names, labels, name),
         feature_names=_names("feature_names", feature_names, features, name),
@@ -264,6 +264,19 @@ def from_arrays(
     )
     warn_improbable(source)
     return source
+
+
+def _numbers(kind: str, given: np.ndarray | None, count: int, name: str) -> np.ndarray | None:
+    """Which owner or group each training example belongs to [N], if it is given."""
+    if given is None:
+        return None
+    array = plain_array(given, f"{kind} of {name}")
+    check(
+        array.shape == (count,) and array.dtype.kind in "ui",
+        f"{kind} of {name} have shape {array.shape} and type {array.dtype}: "
+        f"expected integers ({count},), one per training example",
+    )
+    return array.astype(np.int64)
 
 
 def _number_of_classes(given: np.ndarray | int | None, name: str) -> int | None:
@@ -331,7 +344,8 @@ def merge_test_set(source: Source) -> Source:
     """The data set whose test examples follow the training examples; it has no test set then.
 
     Raises:
-      InputError: it has no test set before either, or names the owners of the training examples.
+      InputError: it has no test set before either, or names the owners or the groups of the
+        training examples.
 
     Example:
       >>> source = merge_test_set(jaxfl.data.load("digits"))
@@ -339,11 +353,12 @@ def merge_test_set(source: Source) -> Source:
       (1797, 0)
     """
     check(len(source.y_test) > 0, "these data have no test set to merge: leave out --merge-test")
-    check(
-        source.owners is None,
-        "these data name the owners of their training examples alone, so that the test set cannot "
-        "be merged with them: leave out --merge-test",
-    )
+    for kind in ("owners", "groups"):
+        check(
+            getattr(source, kind) is None,
+            f"these data name the {kind} of their training examples alone, so that the test set "
+            "cannot be merged with them: leave out --merge-test",
+        )
     return source._replace(
         x_train=jax.tree.map(lambda *x: np.concatenate(x), source.x_train, source.x_test),
         y_train=np.concatenate([source.y_train, source.y_test]),

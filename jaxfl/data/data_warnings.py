@@ -58,7 +58,7 @@ def improbabilities(source: Source, splits: Splits | None = None) -> list[str]:
       'the rows of client 0 stand in the order of their lab'
     """
     if splits is not None:
-        return _poor_splits(source, splits)
+        return [*_shared_groups(source, splits), *_poor_splits(source, splits)]
     found = [_unscaled(source), _whole_targets(source), _poor_test_set(source)]
     return [message for message in found if message]
 
@@ -159,6 +159,24 @@ def _with_one_label_in_test(source: Source, splits: Splits) -> list[int]:
         if one and np.count_nonzero(counts >= MISSED) > 1:
             clients.append(client)
     return clients
+
+
+def _shared_groups(source: Source, splits: Splits) -> list[str]:
+    """Groups of which several clients have examples."""
+    if source.groups is None:
+        return []
+    held_out = splits.test or [rows[:0] for rows in splits.train]
+    clients = zip(splits.train, splits.val, held_out, strict=True)
+    each = [np.unique(source.groups[np.concatenate(parts)]) for parts in clients]
+    groups, counts = np.unique(np.concatenate(each), return_counts=True)
+    shared = groups[counts > 1]
+    if not shared.size:
+        return []
+    return [
+        f"{_some('group', shared)} of {len(groups):,} have examples at several clients: scores are "
+        "too good where one client is tested on a group that another one trains on; a partition "
+        "by owners that share no group (--partition natural) has none"
+    ]
 
 
 def _poor_splits(source: Source, splits: Splits) -> list[str]:

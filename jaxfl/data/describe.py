@@ -67,8 +67,10 @@ def describe_partition(source: Source, parts: Parts) -> dict[str, str]:
     kinds = "labels a client" if source.classes else "tenths a client"
     own = source.weights
     weights = {} if own is None else {"weights of examples": f"{own.min():g} to {own.max():g}"}
+    groups = {} if source.groups is None else {"groups": f"{len(np.unique(source.groups)):,}"}
     return {
         "examples": examples,
+        **groups,
         **weights,
         "each": _form(source.x_train),
         "targets": targets,

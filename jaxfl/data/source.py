@@ -44,6 +44,9 @@ class Source(NamedTuple):
     weights: np.ndarray | None = None
     weights_test: np.ndarray | None = None  # [N'] the same of the test examples
     survival: bool = False  # whether targets are times to an event, of which some are censored
+    # [N] what belongs together, such as the rows of a patient: a client has each group whole in
+    # training, validation or test; None: each example is a group of its own
+    groups: np.ndarray | None = None
     # of the bins of time whose hazards a model predicts; empty if it predicts a log risk
     ends: tuple[float, ...] = ()
 

@@ -1,10 +1,15 @@
-"""Folds: every example is tested once, in parts that scikit-learn would make as even."""
+"""Folds: every example is tested once, in parts that scikit-learn would make as even.
+
+No group, such as a patient, is in two parts of a client.
+"""
 
 import numpy as np
 import pytest
-from sklearn.model_selection import KFold, StratifiedKFold
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
 
-from jaxfl.core.errors import InputError
+from jaxfl.core.errors import InputError, RunWarning
 from jaxfl.data import federate, from_arrays
 from jaxfl.data.concept import CONCEPTS
 from jaxfl.data.describe import describe_each_client
@@ -102,3 +107,93 @@ def test_folds_that_cannot_be_are_refused(options, message):
     with pytest.raises(InputError, match=message) as refusal:
         federate(source, [order[:30], order[30:35]], **({"test": "own"} | options))
     assert "\n" not in str(refusal.value)
+
+
+def grouped(sizes, seed):
+    """Examples of groups of these sizes with labels that a group mostly shares, and their order."""
+    rng = np.random.default_rng(seed)
+    groups = np.repeat(rng.permutation(len(sizes)) + 100, sizes)
+    labels = np.where(rng.random(len(groups)) < 0.8, groups % 3 == 0, rng.random(len(groups)) < 0.5)
+    labels[:2] = 0, 1
+    source = from_arrays(np.zeros((len(groups), 1)), labels.astype(int), groups=groups)
+    return source, rng.permutation(len(groups))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 6), min_size=30, max_size=60),
+    seed=st.integers(0, 99),
+    val=st.sampled_from([0.2, 0.3]),
+    held_out=st.sampled_from([0.2, 0.25]),
+    split=st.sampled_from(["random", "stratified"]),
+    fold=st.sampled_from([None, 0, 4]),
+)
+def test_no_group_is_in_two_parts_and_parts_are_as_large_as_groups_allow(
+    sizes, seed, val, held_out, split, fold
+):
+    source, order = grouped(sizes, seed)
+    place = None if fold is None else (fold, 5)
+    splits = split_rows(source, [order], val=val, test_fraction=held_out, split=split, fold=place)
+    parts = [rows[0] for rows in splits]
+    assert sorted(np.concatenate(parts)) == list(range(len(order)))
+    groups = [set(source.groups[rows]) for rows in parts]
+    assert sum(map(len, groups)) == len(set(source.groups))
+    tested = len(order) * (held_out if fold is None else 0.2)
+    validated = val * (len(order) if fold is None else len(order) - len(parts[2]))
+    # A border between parts is moved by at most half a group; folds of a label, by a group.
+    assert abs(len(parts[2]) - tested) <= (6 / 2 + 1 if fold is None else 2 * 6)
+    assert abs(len(parts[1]) - validated) <= 6 + 1
+
+
+def test_groups_of_one_example_change_nothing():
+    source, order = a_source()
+    alone = source._replace(groups=np.arange(60))
+    parts = [order[:25], order[25:]]
+    for split in ("random", "stratified"):
+        some, same = (
+            split_rows(one, parts, val=0.2, test_fraction=0.3, split=split)
+            for one in (source, alone)
+        )
+        for rows, others in zip(some, same, strict=True):
+            assert [list(one) for one in rows] == [list(one) for one in others]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_folds_of_groups_are_as_even_as_those_of_scikit_learn(seed):
+    sizes = np.random.default_rng(seed).integers(1, 9, 60)
+    source, order = grouped(sizes, seed)
+    labels, groups = source.y_train[order], source.groups[order]
+    number = fold_numbers(len(order), FOLDS, groups=groups)
+    folds = GroupKFold(FOLDS).split(order, groups=groups)
+    assert sorted(np.bincount(number)) == sorted(len(test) for _, test in folds)
+    number = fold_numbers(len(order), FOLDS, labels, groups)
+    ours = [labels[number == fold].mean() for fold in range(FOLDS)]
+    folds = StratifiedGroupKFold(FOLDS).split(order, labels, groups)
+    theirs = [labels[test].mean() for _, test in folds]
+    assert (
+        np.ptp(ours)
+        < np.ptp(theirs) + 0.05
+        < np.ptp([labels[groups == g].mean() for g in set(groups)])
+    )
+    parts = split_rows(source, [order], val=0.2, test_fraction=0.2, split="stratified")
+    np.testing.assert_allclose(
+        [source.y_train[rows[0]].mean() for rows in parts], labels.mean(), atol=0.1
+    )
+
+
+def test_a_large_group_is_trained_on_and_few_groups_are_warned_of():
+    source, order = grouped([50, *[1] * 50], seed=0)
+    for split in ("random", "stratified"):
+        splits = split_rows(source, [order], val=0.2, test_fraction=0.2, split=split)
+        assert [len(rows[0]) for rows in splits] == [60, 20, 20]
+    source, order = grouped([30, 30], seed=0)
+    with pytest.warns(RunWarning, match="1 of 1 clients have no test example, such as 0, since"):
+        split_rows(source, [order], val=0.2, test_fraction=0.2)
+    with pytest.raises(InputError, match="client 0 holds fewer groups than the 3 folds"):
+        split_rows(source, [order], val=0.2, test_fraction=0.2, fold=(0, 3))
+
+
+def test_groups_at_several_clients_are_warned_of():
+    source, order = grouped([6] * 20, seed=0)
+    with pytest.warns(RunWarning, match="groups 100, 101, 102 and 17 more of 20 have examples at"):
+        federate(source, [order[:60], order[60:]], test="own")
