@@ -270,6 +270,9 @@ class CsvOptions:
     """CSV: column that names the rows; models do not see it"""
     owner: str | None = None
     """CSV: column that names the site of a row; the name of its file if not given"""
+    group: str | None = None
+    """CSV: column that names what belongs together, such as the patient of each row: no patient is
+    in two of training, validation and test, or in two folds; models do not see it"""
     weight: str | None = None
     """csv: column of numbers of at least 0, what a row weighs in losses and scores; models do not
     see it"""

@@ -122,6 +122,7 @@ def prepare_table(command: Prepare, folder: Path, console: Console) -> None:
         event=command.event,
         id=command.id,
         owner=command.owner,
+        group=command.group,
         leave_out=command.leave_out,
         categories=command.categories,
         missing=command.missing,

@@ -138,8 +138,9 @@ def test_a_number_of_classes_allows_labels_that_do_not_occur():
         ({"y_train": np.array(["a"] * 20)}, "type <U1: expected integer labels, or numbers"),
         (
             {"owners": np.arange(3)},
-            r"owners of the data have shape \(3,\): expected integers \(20,\)",
+            r"owners of the data have shape \(3,\) and type int64: expected integers \(20,\)",
         ),
+        ({"groups": np.ones(20)}, r"groups of the data have shape .* float64: expected integers"),
         ({"vocabulary": [9]}, "expected integers, and one number of values"),
         ({"x_train": np.array([["a"] * 4] * 20)}, "expected real numbers"),
         ({"x_train": np.zeros(20)}, r"expected \[examples, \*feature\]"),

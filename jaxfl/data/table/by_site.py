@@ -11,6 +11,8 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from jaxfl.core.errors import InputError, check, warn
 from jaxfl.core.options import checked
 from jaxfl.data.arrays import from_arrays
@@ -25,14 +27,21 @@ from jaxfl.data.table.fit import (
     warn_of_words,
 )
 from jaxfl.data.table.read import Sheet, check_columns, read_sheet, sheet_of_frame, word_of
-from jaxfl.data.table.schema import LARGEST, from_json, names_of, to_json
+from jaxfl.data.table.schema import (
+    LARGEST,
+    from_json,
+    groups_of_rows,
+    names_of,
+    to_json,
+)
 from jaxfl.data.table.summary import Choices, Summary, Sums, Task, summary_of
 from jaxfl.data.table.windows import examples
 
 LONGEST = 200  # letters of a word that a site may tell
 TASKS = (None, "classification", "regression")
 # What all sites must have decided alike.
-DECISIONS = ("target", "id", "leave_out", "categories", "missing", "task")
+NAMES = ("target", "event", "id", "group")
+DECISIONS = (*NAMES, "leave_out", "categories", "missing", "task")
 
 
 @checked
@@ -40,7 +49,9 @@ def table_summary(
     table: Any,
     target: str,
     *,
+    event: str | None = None,
     id: str | None = None,
+    group: str | None = None,
     leave_out: tuple[str, ...] = (),
     categories: tuple[str, ...] = (),
     missing: tuple[str, ...] = (),
@@ -56,8 +67,10 @@ def table_summary(
 
     Args:
       table: a CSV file in UTF-8 with decimal points, or a data frame of pandas, which reads others.
-      target: the column to predict.
+      target: the column to predict; with `event`, that of the times to it.
+      event: the column that is 1 where the event happened at that time, else 0.
       id: the column that names the rows.
+      group: the column that names what is whole in training or validation, such as the patient.
       leave_out: columns that models do not see; a site may lack them.
       categories: columns of words that may look like numbers, or are others in each row.
       missing: further cells that hold no value.
@@ -73,7 +86,14 @@ def table_summary(
       [4, 57.25, 584.75]
     """
     choices = Choices(
-        target, id=id, leave_out=leave_out, categories=categories, missing=missing, task=task
+        target,
+        event=event,
+        id=id,
+        group=group,
+        leave_out=leave_out,
+        categories=categories,
+        missing=missing,
+        task=task,
     )
     sheet = _sheet(table)
     absent = [name for name in leave_out if name not in sheet.columns]
@@ -185,9 +205,15 @@ def from_table(table: Any, schema: str, name: str = "the table") -> Source:
     elif known.target.classes:
         # A site may lack a class.
         arrays["classes"] = len(known.target.classes)
-    if known.id in sheet.columns:
+    if known.target.event and found.y is not None:
+        arrays["survival"] = True
+    if known.group in sheet.columns:
+        _, groups = np.unique(groups_of_rows(known.group, sheet), return_inverse=True)
+        arrays["groups"] = groups[found.rows]
+    if known.id in sheet.columns and known.id != known.group:
         warn_of_ids(sheet.columns[known.id], [str(sheet.file)] * len(sheet.lines), known.id)
-    split = "stratified" if found.y is not None and known.target.classes else "random"
+    has_strata = known.target.classes or known.target.event
+    split = "stratified" if found.y is not None and has_strata else "random"
     return from_arrays(**arrays, name=name)._replace(schema=schema, split=split)
 
 
@@ -204,11 +230,11 @@ def _read(site: str, text: str) -> tuple[Choices, dict[str, Summary]]:
         columns = {name: _summary(one) for name, one in told.pop("columns").items()}
         for name in ("leave_out", "categories", "missing"):
             told[name] = tuple(told[name])
+        if not all(isinstance(told[name], str | None) for name in NAMES):
+            raise ValueError("a name is no text")
         choices = Choices(**{name: told.pop(name) for name in DECISIONS})
         if told or choices.target not in columns or choices.task not in TASKS:
             raise ValueError("it has no target, another task, or more than it should")
-        if not all(isinstance(name, str | None) for name in (choices.target, choices.id)):
-            raise ValueError("a name is no text")
         if len({one.rows for one in columns.values()}) > 1:
             raise ValueError("columns differ in their numbers of rows")
         return choices, columns

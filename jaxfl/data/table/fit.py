@@ -51,6 +51,7 @@ def check_choices(choices: Choices, columns: Iterable[str]) -> None:
         "--event": [choices.event] if choices.event is not None else [],
         "--id": [choices.id] if choices.id is not None else [],
         "--owner": [choices.owner] if choices.owner is not None else [],
+        "--group": [choices.group] if choices.group is not None else [],
         "--series": [choices.series] if choices.series is not None else [],
         "--order": [choices.order] if choices.order is not None else [],
         "--weight": [choices.weight] if choices.weight is not None else [],
@@ -94,7 +95,8 @@ def combine(tables: Sequence[Mapping[str, Summary]], choices: Choices) -> Fit:
         len(columns) > 0, f"no column is left to predict {choices.target} from: give more columns"
     )
     target, words[choices.target] = _target([table[choices.target] for table in tables], choices)
-    recording = (choices.owner, choices.series) if choices.steps else ()
+    # No window has rows of two groups.
+    recording = (choices.owner, choices.series, choices.group) if choices.steps else ()
     schema = Schema(
         target,
         tuple(columns),
@@ -106,6 +108,7 @@ def combine(tables: Sequence[Mapping[str, Summary]], choices: Choices) -> Fit:
         tuple(name for name in recording if name is not None),
         choices.weight or "",
         choices.order or "",
+        choices.group or "",
     )
     twice = [name for name, count in Counter(schema.features).items() if count > 1]
     check(
@@ -263,7 +266,7 @@ def target_sums(tables: Sequence[Summary], choices: Choices) -> Sums | None:
     """
     if choices.task == "classification":
         return None
-    if choices.task == "regression":
+    if choices.task == "regression" or choices.event is not None:
         for table in tables:
             if table.sums is None:
                 raise InputError(table.problem or _mixture(choices.target))
@@ -340,7 +343,29 @@ def warn_of_ids(ids: Sequence[Cell], owners: Sequence[str], name: str) -> None:
         warn(
             f"{len(twice):,} values of {name} name more than one row of a site "
             f"({twice[0][1]!r:.40} of {twice[0][0]}): where such rows come to both the training "
-            "and the test part, scores are too good"
+            f"and the test part, scores are too good; --group {name} keeps them together"
+        )
+
+
+def warn_of_groups(groups: Sequence[str], owners: Sequence[str], name: str) -> None:
+    """Warns of groups of which several sites have rows.
+
+    Args:
+      groups: of the rows [N].
+      owners: the site of each row [N].
+      name: of the column of groups.
+    """
+    sites: dict[str, dict[str, None]] = {}
+    for group, owner in zip(groups, owners, strict=True):
+        sites.setdefault(group, {})[owner] = None
+    shared = [
+        f"{group!r:.40} ({', '.join(sites[group])})" for group in sites if len(sites[group]) > 1
+    ]
+    if shared:
+        warn(
+            f"{len(shared):,} of {len(sites):,} values of {name} stand in several sites, such as "
+            f"{', '.join(shared[:3])}: scores are too good where one site is tested on what "
+            "another one trains on; if they name different ones, write the site before them"
         )
 
 

@@ -20,6 +20,7 @@ from jaxfl.data.table.fit import (
     fit,
     in_order,
     warn_of_case,
+    warn_of_groups,
     warn_of_ids,
     warn_of_words,
 )
@@ -33,7 +34,14 @@ from jaxfl.data.table.read import (
     without,
     word_of,
 )
-from jaxfl.data.table.schema import Schema, check_complete, names_of, numbers, to_json
+from jaxfl.data.table.schema import (
+    Schema,
+    check_complete,
+    groups_of_rows,
+    names_of,
+    numbers,
+    to_json,
+)
 from jaxfl.data.table.summary import Choices
 from jaxfl.data.table.table_warnings import (
     check_header_rows,
@@ -76,9 +84,10 @@ def prepare_csv(
     With `choices.steps` the examples are windows of so many rows [N, steps, F].
 
     The npz holds `x_train y_train owners`, the names `owner_names class_names feature_names`, with
-    `choices.weight` the `weights` of the rows, with `choices.event` that the targets are times
-    (`survival`), and in `schema` the content of NAME.json, so that
-    the two cannot part. The sites, owners of the rows, are numbered in the order of their names.
+    `choices.weight` the `weights` of the rows, with `choices.group` their `groups` as numbers, with
+    `choices.event` that the targets are times (`survival`), and in `schema` the content of
+    NAME.json, so that the two cannot part. The sites, owners of the rows, are numbered in the
+    order of their names.
 
     Args:
       files: a CSV file for each site, or with `choices.owner` any CSV files.
@@ -172,17 +181,20 @@ def arrays_of(
         "rows: leave it out",
     )
     needed = (choices.target, choices.id, choices.owner, choices.series, choices.order)
-    needed = (*needed, choices.weight, choices.event)
+    needed = (*needed, choices.weight, choices.event, choices.group)
     check_columns(sheets, [one for one in choices.leave_out if one not in needed])
     check_header_rows(sheets)
     sheets = [without(sheet, choices.absent) for sheet in sheets]
     owners = _owners(sheets, choices.owner)
     schema, words = fit(sheets, choices)
     found = [examples(schema, sheet) for sheet in sheets]
-    sites_of_rows = np.split(np.array(owners), np.cumsum([len(s.lines) for s in sheets])[:-1])
-    owners_of_examples = np.concatenate(
-        [names[each.rows] for names, each in zip(sites_of_rows, found, strict=True)]
-    )
+    ends = np.cumsum([len(sheet.lines) for sheet in sheets])[:-1]
+
+    def of_examples(each_row: Sequence[Any] | np.ndarray) -> np.ndarray:
+        of_sheets = np.split(np.array(each_row), ends)
+        return np.concatenate([some[one.rows] for some, one in zip(of_sheets, found, strict=True)])
+
+    owners_of_examples = of_examples(owners)
     y = np.concatenate([each.y for each in found if each.y is not None])
     counts = Counter(owners_of_examples.tolist())
     sites = {site: counts[site] for site in in_order(set(owners))}
@@ -203,7 +215,7 @@ def arrays_of(
         warn_of_words(name, words_of)
     if choices.steps:
         _check_windows(sites, y, schema, choices)
-    if choices.id is not None:
+    if choices.id is not None and choices.id != choices.group:
         warn_of_ids(cells_of(sheets, choices.id), owners, choices.id)
     number = {site: place for place, site in enumerate(sites)}
     arrays: dict[str, Any] = {
@@ -216,6 +228,10 @@ def arrays_of(
     if choices.event is not None:
         arrays["survival"] = np.array(True)
         warn_of_events(y, arrays["owners"], list(sites), choices.event)
+    if choices.group is not None:
+        groups = [word for sheet in sheets for word in groups_of_rows(choices.group, sheet)]
+        warn_of_groups(groups, owners, choices.group)
+        arrays["groups"] = of_examples(np.unique(groups, return_inverse=True)[1])
     if choices.weight is not None:
         arrays["weights"] = np.concatenate(
             [weights_of_rows(choices.weight, sheet) for sheet in sheets]
@@ -284,11 +300,11 @@ def _check_windows(sites: dict[str, int], y: np.ndarray, schema: Schema, choices
         f"the target {schema.target.name} is in no window of {choices.steps} steps most often "
         f"{', '.join(never[:1])}: give fewer --steps, or leave out these rows",
     )
-    if choices.stride and choices.stride < (choices.steps or 0):
+    if choices.stride and choices.stride < (choices.steps or 0) and choices.group is None:
         warn(
             f"windows of {choices.steps} steps begin every {choices.stride}, so that windows of "
             "the training and of the test part share steps and scores are too good: leave out "
-            "--stride"
+            "--stride, or keep the windows of one person together by --group COLUMN"
         )
 
 
@@ -308,7 +324,7 @@ def _owners(sheets: Sequence[Sheet], owner: str | None) -> list[str]:
     """
     if owner is not None:
         check_column("--owner", owner, sheets[0].columns)
-        mend = "name the site of each row"
+        mend = "name the site of each row, or remove these rows"
         cells = [cell for sheet in sheets for cell in check_complete("site", owner, sheet, mend)]
         return list(map(word_of, cells))
     files = [sheet.file for sheet in sheets]

@@ -71,6 +71,7 @@ class Schema:
     series: tuple[str, ...] = ()  # columns that name the recording of a row
     weight: str = ""  # the column of what a row weighs in losses and scores
     order: str = ""  # the column that orders the rows of a recording; "" if they are in order
+    group: str = ""  # the column that names what is whole in training, validation or test
 
     @property
     def features(self) -> list[str]:
@@ -255,6 +256,16 @@ def _pairs(target: Target, sheet: Sheet) -> np.ndarray:
             f"happened at {target.name}, else 0",
         )
     return np.stack([times, events], axis=1).astype(np.float32)
+
+
+def groups_of_rows(name: str, sheet: Sheet) -> list[str]:
+    """The group of each row of a table [N], such as its patient.
+
+    Raises:
+      InputError: a row names none.
+    """
+    mend = "name what each row belongs to, or remove these rows"
+    return list(map(word_of, check_complete("group", name, sheet, mend)))
 
 
 def numbers(name: str, sheet: Sheet, otherwise: str = "") -> np.ndarray:

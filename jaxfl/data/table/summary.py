@@ -41,6 +41,7 @@ class Choices:
     series: str | None = None  # names the recording of a row, beside the site
     order: str | None = None  # numbers or dates that order the rows of a recording
     weight: str | None = None  # holds what a row weighs in losses and scores
+    group: str | None = None  # names what belongs together, such as the patient of a row
     event: str | None = None  # whether the event happened at the target, which is then a time
 
     def __post_init__(self) -> None:
@@ -65,6 +66,7 @@ class Choices:
             self.series: "names the recording",
             self.id: "names the rows",
             self.owner: "names the site",
+            self.group: "names what is whole in training, validation or test",
             self.event: "1 where the event happened at the time, else 0",
         }
         found = dict.fromkeys(self.leave_out, "left out")

@@ -173,3 +173,30 @@ def test_few_whole_numbers_of_a_site_are_numbers_where_all_have_many():
     schema = schema_of(sites, "days", id="id")
     assert schema == from_frames(sites, "days", id="id").schema
     assert json.loads(schema)["target"]["classes"] == []
+
+
+def test_times_and_groups_of_sites_are_those_of_all_tables_at_once():
+    sites = {
+        name: table.assign(
+            days=RNG.exponential(900, len(table)).round(1),
+            died=np.arange(len(table)) % 3 == 0,
+            patient=[f"{name}{100 + row // 2}" for row in range(len(table))],
+        ).astype({"died": int})
+        for name, table in SITES.items()
+    }
+    options = OPTIONS | {"event": "died", "group": "patient"}
+    together = from_frames(sites, "days", **options)
+    told = table_summary(sites["north"], "days", **options)
+    assert not any(f"{days}" in told for days in sites["north"]["days"])
+    assert "north103" not in told
+    schema = schema_of(sites, "days", **options)
+    assert schema == together.schema
+    apart = [from_table(table, schema) for table in sites.values()]
+    np.testing.assert_array_equal(np.concatenate([s.x_train for s in apart]), together.x_train)
+    np.testing.assert_array_equal(np.concatenate([s.y_train for s in apart]), together.y_train)
+    np.testing.assert_array_equal(apart[1].groups, np.arange(25) // 2)
+    assert all(s.survival and s.split == together.split == "stratified" for s in apart)
+    soon = sites["north"].astype({"days": object})
+    soon.loc[3, "days"] = "soon"
+    with pytest.raises(InputError, match=r"column days holds numbers, and 'soon' in row 3"):
+        table_summary(soon, "days", **options)

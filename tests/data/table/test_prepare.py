@@ -11,6 +11,7 @@ import pytest
 from jaxfl.core.errors import InputError, RunWarning
 from jaxfl.data import from_frames, list_data_sets, load, natural
 from jaxfl.data.source import client_names
+from jaxfl.data.split import split_rows
 from jaxfl.data.table import prepare
 from jaxfl.data.table.prepare import prepare_csv
 from jaxfl.data.table.read import read_sheet
@@ -221,6 +222,35 @@ def test_rows_of_a_site_with_the_same_name_are_warned_of(tmp_path):
     files[0].write_text(files[0].read_text() + "\nsite2-0,44,ICU,well")
     with pytest.warns(RunWarning, match=r"1 values of id .* of a site \('site2-0' of site2\)"):
         prepare_csv(files, tmp_path, CHOICES, name="mine")
+
+
+def test_rows_of_a_patient_are_a_group_whose_name_is_not_kept(tmp_path):
+    files = write_sites(tmp_path, {"north": 30, "south": 30})
+    for file in files:
+        header, *lines = file.read_text().splitlines()
+        rows = [f"{line},{file.stem[0]}{place // 3}" for place, line in enumerate(lines)]
+        file.write_text("\n".join([f"{header},patient", *rows]))
+    choices = Choices("outcome", id="id", group="patient")
+    prepared = prepare_csv(files, tmp_path, choices, name="mine")
+    source = load("mine", tmp_path)
+    assert source.feature_names == ("age", "ward=ICU", "ward=surgery", "ward missing")
+    np.testing.assert_array_equal(source.groups, np.arange(60) // 3)
+    assert b"s9" not in prepared.file.read_bytes()
+    splits = split_rows(source, natural(source.owners), val=0.2, test_fraction=0.2)
+    for parts in zip(*splits, strict=True):
+        groups = [set(source.groups[rows]) for rows in parts]
+        assert sum(map(len, groups)) == 10
+        assert all(groups)
+    # One patient who moves from one site to the other.
+    text = files[1].read_text()
+    files[1].write_text(text.replace(",s4", ",n4"))
+    with pytest.warns(RunWarning, match=r"1 of 19 values of patient .* 'n4' \(north, south\): "):
+        prepare_csv(files, tmp_path, choices, name="moved")
+    files[1].write_text(text.replace(",s4", ","))
+    with pytest.raises(InputError, match="the group patient is missing in 3 of 30 rows, first in"):
+        prepare_csv(files, tmp_path, choices, name="some")
+    with pytest.raises(InputError, match="--group outcome is the target: name another column"):
+        prepare_csv(files, tmp_path, Choices("outcome", group="outcome"), name="some")
 
 
 def test_a_number_is_one_site_however_it_is_written(tmp_path):

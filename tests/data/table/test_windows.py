@@ -29,7 +29,7 @@ def files(tmp_path, monkeypatch):
 
 
 def prepared(files, **changes):
-    choices = Choices("state", series="trial", **{"steps": 3, **changes})
+    choices = Choices("state", **{"series": "trial", "steps": 3, **changes})
     return prepare_csv(files, "data", choices, name="force", overwrite=True)
 
 
@@ -90,6 +90,13 @@ def test_a_new_file_becomes_windows_by_the_kept_schema(files):
 def test_windows_that_overlap_are_warned_of(files):
     with pytest.warns(UserWarning, match="share steps and scores are too good"):
         assert prepared(files, stride=2).sites == {"north": 6, "south": 3}
+
+
+def test_no_window_has_rows_of_two_groups_and_those_of_one_stay_together(files):
+    with pytest.warns(UserWarning, match=r"1 of 2 values of trial .* '2' \(north, south\)"):
+        found = prepared(files, series=None, group="trial", stride=2)
+    with np.load(found.file) as data:
+        assert data["groups"].tolist() == [0, 0, 0, 1, 1, 1, 1, 1, 1]
 
 
 @pytest.mark.parametrize(
