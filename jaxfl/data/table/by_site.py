@@ -23,6 +23,7 @@ from jaxfl.data.table.fit import (
     column_of,
     combine,
     target_sums,
+    warn_of_classes,
     warn_of_ids,
     warn_of_words,
 )
@@ -167,9 +168,11 @@ def table_schema(summaries: Mapping[str, str]) -> str:
     check_columns(tables)
     schema = combine([columns for _, columns in read.values()], choices).schema
     for name in (*(one.name for one in schema.columns if one.words), schema.target.name):
-        words = {site: set(columns[name].words or ()) for site, (_, columns) in read.items()}
+        words = {site: columns[name].words or {} for site, (_, columns) in read.items()}
         if name != schema.target.name or schema.target.classes:
             warn_of_words(name, words)
+        if name == schema.target.name and schema.target.classes:
+            warn_of_classes(name, words)
     return to_json(schema)
 
 

@@ -12,6 +12,7 @@ from jaxfl.data.table.summary import ROWS, Choices, Summary, Sums, summary_of
 
 WORDS = 100  # of a category at most
 CLASSES = 1000  # of a target at most
+EXPECTED = 3  # rows of a class that a site of its size would have in the mean
 FEW = 20  # values up to which whole numbers of a target are classes
 # Words that may say, in small letters, that a value is missing or infinite.
 MARKS = {
@@ -310,12 +311,12 @@ def _warn_of_marks(what: str, are: str, words: Sequence[str]) -> None:
         )
 
 
-def warn_of_words(name: str, words: Mapping[str, set[str]]) -> None:
+def warn_of_words(name: str, words: Mapping[str, Mapping[str, int]]) -> None:
     """Warns of sites whose words of a category are those of no other site.
 
     Args:
       name: of the column.
-      words: that each site has.
+      words: that each site has, and how often.
     """
     counts = Counter(word for some in words.values() for word in some)
     apart = [
@@ -326,6 +327,30 @@ def warn_of_words(name: str, words: Mapping[str, set[str]]) -> None:
         warn(
             f"{len(apart)} of {len(words)} sites have words in column {name} that no other site "
             f"has, such as {apart[0]} ({some}): write them alike where they mean the same"
+        )
+
+
+def warn_of_classes(name: str, words: Mapping[str, Mapping[str, int]]) -> None:
+    """Warns of sites without a class of which sites of their size have some rows.
+
+    Args:
+      name: of the target.
+      words: that each site has, and how often. Of sites that share no word `warn_of_words` says so.
+    """
+    holders = Counter(word for some in words.values() for word in some)
+    alike = {site: w for site, w in words.items() if any(holders[word] > 1 for word in w)}
+    total = sum(map(Counter, alike.values()), Counter[str]())
+    lacks = []
+    for site, some in alike.items():
+        share = sum(some.values()) / total.total()
+        without = [word for word in total if word not in some and share * total[word] >= EXPECTED]
+        if without:
+            lacks.append(f"{site} ({', '.join(without[:3])})")
+    if lacks:
+        warn(
+            f"{len(lacks)} of {len(words)} sites have no row of a class of {name}, such as "
+            f"{', '.join(lacks[:3])}: if they call it otherwise, write it alike; alone they cannot "
+            "learn it"
         )
 
 

@@ -20,6 +20,7 @@ from jaxfl.data.table.fit import (
     fit,
     in_order,
     warn_of_case,
+    warn_of_classes,
     warn_of_groups,
     warn_of_ids,
     warn_of_words,
@@ -204,15 +205,17 @@ def arrays_of(
         "give a file for each site, or say with --owner COLUMN whose each row is",
     )
     if not choices.steps:
-        warn_of_rows(sheets, owners)
-        warn_of_numbers(np.concatenate([each.x for each in found]), owners_of_examples, schema)
+        warn_of_rows(sheets, owners, schema)
+        warn_of_numbers(np.concatenate([one.x for one in found]), y, owners_of_examples, schema)
     categories = [column.name for column in schema.columns if column.words]
     for name in [*categories, *[schema.target.name] * bool(schema.target.classes)]:
-        words_of: dict[str, set[str]] = {}
+        words_of: dict[str, Counter[str]] = {}
         for site, cell in zip(owners, cells_of(sheets, name), strict=True):
             if cell is not None:
-                words_of.setdefault(site, set()).add(word_of(cell))
+                words_of.setdefault(site, Counter())[word_of(cell)] += 1
         warn_of_words(name, words_of)
+        if name == schema.target.name:
+            warn_of_classes(name, words_of)
     if choices.steps:
         _check_windows(sites, y, schema, choices)
     if choices.id is not None and choices.id != choices.group:

@@ -1,11 +1,13 @@
 """What is improbable in the tables of sites: rows that repeat, numbers for nothing, other units."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 
 from jaxfl.core.errors import check, warn
+from jaxfl.data.table.fit import cells_of
 from jaxfl.data.table.read import Sheet
 from jaxfl.data.table.schema import Schema
 
@@ -19,11 +21,11 @@ MARKS = {
 # So many times the width of the middle half of the others it is away from them.
 FAR = 3.0
 # Medians of two sites that differ by this factor may be in two units.
-UNITS = 5.0
+UNITS = 10.0
 # Rows repeat so many times as often as chance explains.
 MORE = 5.0
-# Values of a site whose median is compared.
-ENOUGH = 5
+# Values of a site whose range and median are compared; smaller sites may differ by chance.
+ENOUGH = 10
 
 
 def check_header_rows(sheets: Sequence[Sheet]) -> None:
@@ -37,35 +39,40 @@ def check_header_rows(sheets: Sequence[Sheet]) -> None:
             )
 
 
-def warn_of_rows(sheets: Sequence[Sheet], owners: Sequence[str]) -> None:
-    """Warns of rows that are there several times, unless chance explains them.
+def warn_of_rows(sheets: Sequence[Sheet], owners: Sequence[str], schema: Schema) -> None:
+    """Warns of rows whose features and target are there several times, unless chance explains them.
 
     Args:
       sheets: the files.
       owners: the site of each row of all files [N].
+      schema: of their columns. Equal rows of one group count once, since no part of a client has
+        one of them alone.
     """
-    shared = [name for name in sheets[0].columns if all(name in one.columns for one in sheets)]
-    columns = [[cell for sheet in sheets for cell in sheet.columns[name]] for name in shared]
+    names = (*(column.name for column in schema.columns), schema.target.name, schema.target.event)
+    columns = [cells_of(sheets, name) for name in names if name]
     rows = list(zip(*columns, strict=True))
-    counts = Counter(rows)
-    twice = {row for row, count in counts.items() if count > 1}
-    again = sum(counts[row] - 1 for row in twice)
-    # If columns were independent, so many pairs would be equal by chance.
-    pairs = len(rows) ** 2 / 2
-    for column in columns:
-        pairs *= sum((count / len(rows)) ** 2 for count in Counter(column).values())
-    if again <= MORE * pairs:
-        return
+    groups = cells_of(sheets, schema.group) if schema.group else range(len(rows))
     sites: dict[tuple, list[str]] = {}
-    for row, owner in zip(rows, owners, strict=True):
-        if row in twice:
-            sites.setdefault(row, []).append(owner)
-    example = next(iter(sites.values()))
-    where = " and ".join(dict.fromkeys(example))
+    for (row, _), owner in dict(zip(zip(rows, groups, strict=True), owners, strict=True)).items():
+        sites.setdefault(row, []).append(owner)
+    # If columns were independent, so many pairs would be equal by chance.
+    every = max(len(rows) * (len(rows) - 1) / 2, 1)
+    pairs = every
+    for column in columns:
+        pairs *= sum(count * (count - 1) / 2 for count in Counter(column).values()) / every
+    again: Counter[str] = Counter()
+    for some in sites.values():
+        again[" and ".join(dict.fromkeys(some))] += len(some) - 1
+    count = again.total()
+    # Of few, chance may bring several times as many.
+    if count <= MORE * max(pairs, math.sqrt(pairs)):
+        return
+    most = [f"{number:,} in {where}" for where, number in again.most_common(3) if number]
+    group = "" if schema.group else "; if they are of one patient, give --group COLUMN"
     warn(
-        f"{again:,} of {len(rows):,} rows are there already in the same or another site, such as "
-        f"one of {where}: if they are copies, remove them, since scores are too good where one of "
-        "two is in the test part"
+        f"{count:,} of {len(rows):,} rows are there already, with the same features and target "
+        f"({', '.join(most)}): if they are copies, remove them, since scores are too good where "
+        f"one of two is in the test part{group}"
     )
 
 
@@ -93,11 +100,12 @@ def warn_of_events(y: np.ndarray, owners: np.ndarray, sites: Sequence[str], even
         )
 
 
-def warn_of_numbers(x: np.ndarray, owners: np.ndarray, schema: Schema) -> None:
+def warn_of_numbers(x: np.ndarray, y: np.ndarray, owners: np.ndarray, schema: Schema) -> None:
     """Warns of numbers that may stand for missing values, and of sites with other units.
 
     Args:
       x: the features of all rows [N, F].
+      y: their targets [N], or times and events [N, 2].
       owners: the site of each row [N].
       schema: of which they were made.
     """
@@ -113,6 +121,10 @@ def warn_of_numbers(x: np.ndarray, owners: np.ndarray, schema: Schema) -> None:
             _warn_of_mark(column.name, values)
             _warn_of_units(column.name, values, sites[known], names)
         place += len(column.features)
+    target = schema.target
+    if not target.classes:
+        amounts = y[:, 0] if target.event else target.mean + target.deviation * y
+        _warn_of_units(target.name, amounts.astype(np.float64), sites, names)
 
 
 def _warn_of_mark(name: str, values: np.ndarray) -> None:
@@ -134,25 +146,26 @@ def _warn_of_mark(name: str, values: np.ndarray) -> None:
 
 
 def _warn_of_units(name: str, values: np.ndarray, sites: np.ndarray, names: np.ndarray) -> None:
-    """Warns of a site whose numbers are all below or above those of the others, by a factor."""
+    """Warns of sites whose numbers are all below those of the others, or a tenth of them."""
     order = np.argsort(sites, kind="stable")
-    counts = np.bincount(sites, minlength=len(names))
-    own = np.split(values[order], np.cumsum(counts)[:-1])
-    large = [place for place in range(len(names)) if counts[place] >= ENOUGH]
-    if len(large) < 2:
+    each = np.split(values[order], np.cumsum(np.bincount(sites, minlength=len(names)))[:-1])
+    # A site with one value in all rows has no range.
+    varied = [place for place, own in enumerate(each) if len(own) >= ENOUGH and np.ptp(own) > 0]
+    varied.sort(key=lambda place: np.median(each[place]))
+    medians = np.abs([np.median(each[place]) for place in varied])
+    # Of the sites up to each one in this order, and of those behind it.
+    highest = np.maximum.accumulate([each[place].max() for place in varied])[:-1]
+    lowest = np.minimum.accumulate([each[place].min() for place in varied[::-1]])[::-1][1:]
+    least, most = np.sort([medians[:-1], medians[1:]], axis=0)
+    is_amount = values.min() >= 0 or values.max() <= 0
+    found = np.flatnonzero((highest < lowest) | (is_amount & (least > 0) & (most > UNITS * least)))
+    if not found.size:
         return
-    lowest = np.array([own[place].min() for place in large])
-    highest = np.array([own[place].max() for place in large])
-    for at, place in enumerate(large):
-        least, most = np.delete(lowest, at).min(), np.delete(highest, at).max()
-        apart = highest[at] < least or lowest[at] > most
-        if not apart or lowest[at] == highest[at] or least == most:
-            continue
-        others = np.concatenate([own[other] for other in large if other != place])
-        medians = np.abs([np.median(own[place]), np.median(others)])
-        if medians.min() > 0 and medians.max() > UNITS * medians.min():
-            warn(
-                f"column {name} holds {lowest[at]:g} to {highest[at]:g} at {names[place]}, and "
-                f"{least:g} to {most:g} at the other sites: if the units differ, write all in one"
-            )
-            return
+    sides = varied[: found[0] + 1], varied[found[0] + 1 :]
+    told = []
+    for side in sorted(sides, key=len):
+        own = np.concatenate([each[place] for place in side])
+        some = ", ".join(names[place] for place in sorted(side)[:3])
+        more = f" and {len(side) - 3} more" if len(side) > 3 else ""
+        told.append(f"{own.min():g} to {own.max():g} (median {np.median(own):g}) at {some}{more}")
+    warn(f"column {name} holds {' and '.join(told)}: if the units differ, write all in one")

@@ -42,6 +42,7 @@ def schema_of(sites, target, **options):
     )
 
 
+@pytest.mark.filterwarnings("ignore:.* sites have no row of a class of ward")
 @pytest.mark.parametrize("target", ["stage", "ward", "cost"])
 def test_features_are_those_of_all_tables_at_once(target):
     together = from_frames(SITES, target, **OPTIONS)
@@ -89,6 +90,10 @@ def test_columns_that_sites_write_differently_are_named():
         schema_of(SITES | {"east": frame(20, ["ICU"], dose=[1.0] * 20)}, "stage", **OPTIONS)
     with pytest.warns(RunWarning, match=r"2 of 2 sites have words in column ward that no other"):
         schema_of({"a": frame(20, ["x"]), "b": frame(20, ["y", "z"])}, "stage", **OPTIONS)
+    sites = {"a": frame(40, ["x"], stage=["no", "yes"] * 20), "b": frame(20, ["x"])}
+    sites["b"]["stage"] = ["no"] * 19 + ["ja"]
+    with pytest.warns(RunWarning, match=r"1 of 2 sites have no row of a class of stage.* b \(yes"):
+        schema_of(sites, "stage", **OPTIONS)
     with pytest.raises(InputError, match=r"column name holds 20 different texts"):
         table_summary(frame(20, ["x"], name=[f"Mr {i}" for i in range(20)]), "stage", **OPTIONS)
     with pytest.raises(InputError, match=r"the target stage is missing in 1 of 12 rows"):

@@ -29,7 +29,7 @@ def write_sites(folder, sizes=None):
         for row in range(rows):
             age = rng.normal(60, 10)
             ward = ["ICU", "surgery", ""][row % 3]
-            lines.append(f"{site}-{row},{age:.1f},{ward},{'ill' if age > 60 else 'well'}")
+            lines.append(f"{site}-{row},{age:.3f},{ward},{'ill' if age > 60 else 'well'}")
         files[-1].write_text("\n".join(lines))
     return files
 
@@ -152,7 +152,7 @@ def test_a_column_or_the_folders_may_name_the_sites(tmp_path):
         folder.mkdir(parents=True)
         (folder / "patients.csv").write_text("\n".join(text))
     # Both sites have the same ids, and each names one row of its site.
-    with pytest.warns(RunWarning, match=r"40 of 80 rows are there already .* one of east and west"):
+    with pytest.warns(RunWarning, match=r"40 of 80 rows .* \(40 in east and west\)"):
         prepared = prepare_csv([one / "patients.csv" for one in folders], tmp_path, CHOICES)
     assert (prepared.file.name, list(prepared.sites)) == ("wards.npz", ["east", "west"])
 
@@ -172,21 +172,63 @@ def often(mark, column):
     return lambda table: [mark if i % 5 == 0 else x for i, x in enumerate(table[column])]
 
 
+@pytest.mark.filterwarnings("ignore:.*(no row of a class of y|units differ)")
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"age": often(-99, "age")}, r"column age holds -99 in 8 rows, and else .* --missing=-99"),
         (
             {"kg": lambda table: 1000 * table["kg"]},
-            r"column kg holds .* at north, and .* units differ",
+            r"column kg holds .* at north and .* at south: if the units differ",
+        ),
+        (
+            {"kg": lambda table: 32 + 1.8 * table["kg"]},
+            r"column kg holds .* at north and .* at south: if the units differ",
+        ),
+        (
+            {"kg": lambda table: [table["kg"][0], *1000 * table["kg"][1:]]},
+            r"column kg holds .* at north and .* at south: if the units differ",
+        ),
+        (
+            {"y": lambda table: table["y"].replace("yes", "ja")},
+            r"2 of 2 sites have no row of a class of y, such as north \(ja\), south \(yes\): if",
         ),
         ({"y": often("unknown", "y")}, r"the target y has the word 'unknown', .* its classes"),
     ],
-    ids=["number for nothing", "units", "word for nothing"],
+    ids=["number for nothing", "units", "degrees", "one in units", "outcome", "word for nothing"],
 )
 def test_what_is_improbable_in_a_column_is_warned_of(change, message):
     with pytest.warns(RunWarning, match=message):
         from_frames(frames_with("south", **change), "y")
+
+
+def test_two_sites_in_another_unit_are_named_together_and_targets_have_units_too():
+    rng = np.random.default_rng(0)
+    tables = [pandas.DataFrame({"x": rng.random(30), "y": rng.lognormal(6, 1, 30)}) for _ in "abcd"]
+    for table in tables[1:3]:
+        table["y"] /= 365
+    with pytest.warns(RunWarning, match=r"column y holds .* at 1, 2 and .* at 0, 3: if the units"):
+        from_frames(tables, "y")
+
+
+def test_rows_that_repeat_are_counted_by_site_but_for_those_of_one_patient():
+    rng = np.random.default_rng(0)
+    one = pandas.DataFrame(
+        {"age": rng.normal(60, 10, 40), "kg": rng.random(40), "y": ["no", "no", "yes", "yes"] * 10}
+    )
+    one = one.assign(site=["north", "south"] * 20, id=range(40), who=range(40))
+    more = one.iloc[[0, 2, 1]].assign(
+        site=["south", "north", "south"], id=[40, 41, 42], who=[0, 2, 1]
+    )
+    both = pandas.concat([one, more], ignore_index=True)
+    expected = (
+        r"3 of 43 rows .* \(1 in north and south, 1 in south, 1 in north\): .* --group COLUMN"
+    )
+    with pytest.warns(RunWarning, match=expected):
+        from_frames(both, "y", owner="site", id="id", leave_out=("who",))
+    with pytest.warns(RunWarning, match=r"1 of 40 values of who .* '0' \(north, south\)"):
+        source = from_frames(both, "y", owner="site", id="id", group="who")
+    assert source.groups.tolist()[40:] == [0, 12, 1]
 
 
 def test_ordinary_columns_are_warned_of_in_nothing():
@@ -264,8 +306,8 @@ def test_a_number_is_one_site_however_it_is_written(tmp_path):
 
 
 def test_a_column_of_some_files_may_be_left_out_and_others_may_stand_in_any_order(tmp_path):
-    (tmp_path / "n.csv").write_text("age,y,extra\n" + "1,a,5\n3,b,6\n" * 10)
-    (tmp_path / "s.csv").write_text("y,age\n" + "b,5\na,7\n" * 10)
+    (tmp_path / "n.csv").write_text("age,y,extra\n" + "1,a,5\n5,b,6\n" * 10)
+    (tmp_path / "s.csv").write_text("y,age\n" + "b,3\na,7\n" * 10)
     files = [tmp_path / "n.csv", tmp_path / "s.csv"]
     with pytest.raises(InputError, match=r"s.csv lacks extra, unlike .*--leave-out COLUMN"):
         prepare_csv(files, tmp_path, Choices("y"), name="mine")
@@ -276,7 +318,7 @@ def test_a_column_of_some_files_may_be_left_out_and_others_may_stand_in_any_orde
         age = source.x_train[:, 0] * prepared.schema.columns[0].deviation + 4
         labels = [source.class_names[label] for label in source.y_train.tolist()]
         found = sorted(set(zip(age.round(3).tolist(), labels, source.owners.tolist(), strict=True)))
-        assert found == [(1, "a", 0), (3, "b", 0), (5, "b", 1), (7, "a", 1)]
+        assert found == [(1, "a", 0), (3, "b", 1), (5, "b", 0), (7, "a", 1)]
         assert source.owner_names == ("n", "s")
 
 
