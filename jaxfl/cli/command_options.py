@@ -287,6 +287,10 @@ class CsvOptions:
     """CSV: whether the target is classes or numbers; classes if not given, where it is text or at
     most 20 whole numbers"""
 
+    describe: bool = False
+    """CSV: only show each column at each site: values, the share that is missing, median, range or
+    words; writes nothing and needs neither --target nor --data-dir"""
+
 
 @dataclass(frozen=True)
 class WindowOptions:

@@ -18,6 +18,7 @@ from jaxfl.cli.command_options import (
     WindowOptions,
 )
 from jaxfl.core.errors import InputError, check
+from jaxfl.data.describe import describe_csv
 from jaxfl.data.image_folder import prepare_images
 from jaxfl.data.published.prepare_published import prepare as prepare_data
 from jaxfl.data.published.recipes import file_stem
@@ -35,6 +36,7 @@ GROUPS: dict[str, tuple[type, ...]] = {
     IMAGES: (OwnOptions, ImageOptions),
 }
 SHOWN = 12  # sites whose sizes are told
+NUMBERS = ("values", "missing", "median")  # columns of `describe_csv`
 
 
 def prepare(command: Prepare, console: Console) -> None:
@@ -43,6 +45,10 @@ def prepare(command: Prepare, console: Console) -> None:
         command.data not in SOURCES,
         f"{command.data} is embedded: --dataset {command.data} needs no preparation",
     )
+    if command.describe:
+        _check_options(command)
+        describe_table(command, console)
+        return
     folder = data_dir(command.data_dir)
     if folder is None:
         raise InputError("no folder to write to: give --data-dir DIR or set JAXFL_DATA_DIR")
@@ -84,6 +90,35 @@ def _check_options(command: Prepare) -> None:
 
 def _names(groups: tuple[type, ...]) -> list[str]:
     return [field.name for group in groups for field in dataclasses.fields(group)]
+
+
+def describe_table(command: Prepare, console: Console) -> None:
+    """`jaxfl prepare csv --describe`.
+
+    Args:
+      command: with the files.
+      console: where to show the table.
+    """
+    found = describe_csv(
+        command.files,
+        owner=command.owner,
+        missing=command.missing,
+        columns=command.columns,
+        encoding=command.encoding,
+        decimal=command.decimal,
+        thousands=command.thousands,
+    )
+    table = Table()
+    for title in found:
+        table.add_column(title, justify="right" if title in NUMBERS else "left", overflow="fold")
+    rows = list(zip(*found.values(), strict=True))
+    several = len(set(found["site"])) > 1
+    for place, (name, *cells) in enumerate(rows):
+        is_first = place == 0 or rows[place - 1][0] != name
+        is_last = place + 1 == len(rows) or rows[place + 1][0] != name
+        words = [name if is_first else "", *map(str, cells)]
+        table.add_row(*map(Text, words), end_section=several and is_last)
+    console.print(table)
 
 
 def prepare_table(command: Prepare, folder: Path, console: Console) -> None:
@@ -201,7 +236,7 @@ def prepare_folder(command: Prepare, folder: Path, console: Console) -> None:
 
 def _sizes(sites: dict[str, int], examples: str) -> str:
     """How many examples there are, and how many of them each site has."""
-    shown = ", ".join(f"{site} {count:,}" for site, count in list(sites.items())[:SHOWN])
+    shown = ", ".join(f"{site} ({count:,})" for site, count in list(sites.items())[:SHOWN])
     more = f" and {len(sites) - SHOWN:,} more" if len(sites) > SHOWN else ""
     return f"{sum(sites.values()):,} {examples} of {len(sites):,} sites: {shown}{more}"
 

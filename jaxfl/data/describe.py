@@ -1,4 +1,9 @@
-"""Statistics of a partition, in words."""
+"""Statistics of a partition, and of the tables of sites before they are a data set, in words."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -10,8 +15,13 @@ from jaxfl.data.federate import label_counts
 from jaxfl.data.skews import Parts
 from jaxfl.data.source import Source, Split, client_names
 from jaxfl.data.split import split_rows
+from jaxfl.data.table.fit import in_order
+from jaxfl.data.table.prepare import read_sheets, sites_of_rows
+from jaxfl.data.table.read import NUMBER, Cell, without, word_of
+from jaxfl.data.table.summary import absent_words
 
 PARTS = ("train", "validation", "test")
+FEW = 5  # values of a column of which each is told
 
 
 def describe_partition(source: Source, parts: Parts) -> dict[str, str]:
@@ -139,6 +149,80 @@ def describe_each_client(
         for part in thirds:
             columns[f"{name} {part}"] = counts[part][:, label].tolist()
     return columns
+
+
+def describe_csv(
+    files: Sequence[Path], *, owner: str | None = None, missing: Sequence[str] = (), **how: Any
+) -> dict[str, list]:
+    r"""What each site has in each column of its CSV file, by the name of what is told.
+
+    There is an entry for each column and site: "values" are cells that are not missing, "missing"
+    the share of the others, "median" that of numbers, and "range or values" the least and the
+    largest number, or how often each value is there where there are few or they are words. Files
+    may differ in their columns.
+
+    Args:
+      files: a CSV file for each site, or with `owner` any CSV files.
+      owner: the column that names the site of each row.
+      missing: further cells that hold no value.
+      **how: the files are written, as in `prepare_csv`: `columns`, `encoding`, `decimal` and
+        `thousands`.
+
+    Raises:
+      InputError: a file is no CSV file, or a row names no site.
+
+    Example:
+      >>> import tempfile
+      >>> file = Path(tempfile.mkdtemp(), "north.csv")
+      >>> _ = file.write_text("age,ward\n61,ICU\n75,\n43,ICU\n")
+      >>> found = describe_csv([file])
+      >>> found["column"], found["site"], found["values"], found["missing"]
+      (['age', 'ward'], ['north', 'north'], [3, 2], ['0%', '33%'])
+      >>> found["median"], found["range or values"]
+      (['61', ''], ['43 to 75', 'ICU (2)'])
+    """
+    sheets = [without(sheet, absent_words(missing)) for sheet in read_sheets(files, **how)]
+    sites = sites_of_rows(sheets, owner)
+    cells: dict[str, dict[str, list[Cell]]] = {}
+    start = 0
+    for sheet in sheets:
+        own = sites[start : start + len(sheet.lines)]
+        start += len(own)
+        for name, column in sheet.columns.items():
+            for site, cell in zip(own, column, strict=True):
+                cells.setdefault(name, {}).setdefault(site, []).append(cell)
+    rows = [
+        (name, site, *_cells_in_words(of_sites.get(site, [])))
+        for name, of_sites in cells.items()
+        if name != owner
+        for site in in_order(set(sites))
+    ]
+    titles = ("column", "site", "values", "missing", "median", "range or values")
+    return {title: list(each) for title, each in zip(titles, zip(*rows, strict=True), strict=True)}
+
+
+def _cells_in_words(cells: Sequence[Cell]) -> tuple[int, str, str, str]:
+    """How many values there are, the share that is missing, the median, and range or values."""
+    if not cells:
+        return 0, "", "", "no such column"
+    counts = Counter(word_of(cell) for cell in cells if cell is not None)
+    numbers = {word: count for word, count in counts.items() if NUMBER.fullmatch(word)}
+    values = counts.total()
+    absent = 1 - values / len(cells)
+    share = "<1%" if 0 < absent < 0.005 else f"{absent:.0%}"
+    # Few words among numbers may stand for a missing value, and are told too.
+    others = Counter({word: count for word, count in counts.items() if word not in numbers})
+    if 2 * others.total() >= values:
+        numbers, others = {}, counts
+    each = np.repeat([float(word) for word in numbers], list(numbers.values()))
+    if len(counts) <= FEW and 2 * len(counts) <= values:
+        shown = [f"{word} ({counts[word]:,})" for word in in_order(counts)]
+    else:
+        shown = [f"{each.min():g} to {each.max():g}"] if each.size else []
+        shown += [f"{word:.40} ({count:,})" for word, count in others.most_common(FEW)]
+        if len(others) > FEW:
+            shown.append(f"and {len(others) - FEW:,} others")
+    return values, share, f"{np.median(each):g}" if each.size else "", ", ".join(shown)
 
 
 def describe_groups(groups: np.ndarray) -> str:

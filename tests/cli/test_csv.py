@@ -2,10 +2,12 @@
 
 import csv
 import json
+import os
 import re
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 
 import jaxfl
@@ -62,7 +64,7 @@ def words(text):
 def test_each_column_is_told_and_describe_has_a_row_for_each_site(here, capsys):
     assert main([*PREPARE, "--target", "outcome", "--id", "patient"]) == 0
     shown = words(capsys.readouterr().out)
-    assert "65 rows of 2 sites: north 40, south 25" in shown
+    assert "65 rows of 2 sites: north (40), south (25)" in shown
     assert "target, classes: ill (13), well (52)" in shown
     assert "each site's number, sum and sum of squares" in shown
     assert "--dataset sites --data-dir data" in shown
@@ -76,6 +78,30 @@ def test_each_column_is_told_and_describe_has_a_row_for_each_site(here, capsys):
     assert [rows[0][name] for name in ("train", "ill test", "well train")] == ["24", "2", "19"]
     assert main(["describe", *DATA, "--split", "random", "--out", "other.csv"]) == 0
     assert Path("other.csv").read_text() != Path("who.csv").read_text()
+
+
+def test_columns_are_described_by_site_and_nothing_is_written(here, capsys, monkeypatch):
+    monkeypatch.delenv("JAXFL_DATA_DIR", raising=False)
+    south = pandas.read_csv("sites/south.csv", dtype=str).drop(columns="ward").assign(extra="x")
+    south.loc[:2, "cost"] = ["?", "unknown", "unknown"]
+    south.to_csv("sites/south.csv", index=False)
+    assert main(["prepare", "csv", "sites/north.csv", "sites/south.csv", "--describe"]) == 0
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 80
+    lines = [" ".join(re.sub("[│┃]", " ", line).split()) for line in shown.splitlines()]
+    ages = pandas.read_csv("sites/north.csv")["age"]
+    numbers = f"{ages.count()} {ages.isna().mean():.0%} {ages.median():g}"
+    assert f"age north {numbers} {ages.min():g} to {ages.max():g}" in lines
+    assert "ward north 40 0% ICU (20), surgery (20)" in lines
+    assert "south 0 no such column" in lines
+    assert "extra north 0 no such column" in lines
+    assert "south 24 4% 113.5 103 to 124, unknown (2)" in lines
+    assert "outcome north 40 0% ill (8), well (32)" in lines
+    assert sorted(os.listdir()) == ["sites"]
+    assert main(["prepare", "csv", "sites/north.csv", "--owner", "ward", "--describe"]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"outcome\W+ICU\W+20\W+0%\W+ill \(4\), well \(16\)", shown)
+    assert not re.search(r"^\W+ward", shown, re.MULTILINE)
 
 
 BAD = [

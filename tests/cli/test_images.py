@@ -22,7 +22,7 @@ def test_a_folder_of_images_is_learned_from(tmp_path, monkeypatch, capsys):
                 Image.fromarray(pixels.astype(np.uint8)).save(file)
     assert main(["prepare", "images", "shades", "--size", "8", "--data-dir", "data"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "40 images of 2 sites: ann 20, bob 20" in shown
+    assert "40 images of 2 sites: ann (20), bob (20)" in shown
     assert "2 classes: dark 20, light 20; 8x8 pixels, grey" in shown
     run = ["run", "fedavg", "--dataset", "shades", "--data-dir", "data", "--rounds", "3"]
     options = ["--local-steps", "20", "--score-after", "none", "--out", "run"]

@@ -30,7 +30,7 @@ def here(tmp_path, monkeypatch):
 def test_windows_are_learned_from_and_predicted(here, capsys):
     assert main([*PREPARE, *DATA, "--series", "trial", "--steps", "6"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "40 windows of 2 sites: ann 20, bob 20" in shown
+    assert "40 windows of 2 sites: ann (20), bob (20)" in shown
     assert "1 features at each of 6 steps" in shown
     run = ["run", "fedavg", "--dataset", "walks", *DATA, "--rounds", "3", "--local-steps", "20"]
     assert main([*run, "--score-after", "none", "--out", "run"]) == 0

@@ -126,7 +126,11 @@ def column_of(name: str, tables: Sequence[Summary], choices: Choices) -> tuple[C
     absent = rows - sum(table.values for table in tables)
     if absent == rows:
         return None, "left out: missing in all rows"
-    share = f"{absent / rows:.0%}" if absent >= rows / 200 else f"{absent} rows"
+    share = (
+        f"{absent / rows:.0%}"
+        if absent >= rows / 200
+        else f"{absent} row{'s' if absent > 1 else ''}"
+    )
     # Of numbers that vary a site keeps its words.
     told = all(table.words is not None for table in tables)
     known = _words(name, tables) if told else Counter()

@@ -105,16 +105,13 @@ def prepare_csv(
       InputError: a file or a column is not what a model can learn from, the name is taken, or the
         files cannot be written.
     """
-    check(
-        len(files) > 0,
-        "no CSV file to read: name those of the sites, as in jaxfl prepare csv sites/*.csv",
+    sheets = read_sheets(
+        files, columns=columns, encoding=encoding, decimal=decimal, thousands=thousands
     )
     if name is None:
         name = _common_name(files)
     target = Path(directory) / f"{name}.npz"
     check_new(name, [target, target.with_suffix(".json")], overwrite)
-    each = formats(files, encoding=encoding, decimal=decimal, thousands=thousands)
-    sheets = [read_sheet(file, columns, *how) for file, how in zip(files, each, strict=True)]
     arrays, schema, sites, words = arrays_of(sheets, choices)
     from_arrays(**arrays, name=f"data set {name}")  # refuses names that no reader would take
     arrays["schema"] = np.array(to_json(schema))
@@ -123,6 +120,34 @@ def prepare_csv(
         write_npz(target, arrays)
         write_utf8(target.with_suffix(".json"), to_json(schema) + "\n")
     return Prepared(target, schema, sites, words)
+
+
+def read_sheets(
+    files: Sequence[Path],
+    *,
+    columns: Sequence[str] = (),
+    encoding: str | Sequence[str] = "utf-8",
+    decimal: str | Sequence[str] = ".",
+    thousands: str | Sequence[str] | None = None,
+) -> list[Sheet]:
+    """The cells of each file.
+
+    Args:
+      files: of the sites.
+      columns: as in `prepare_csv`, and the others.
+      encoding: likewise.
+      decimal: likewise.
+      thousands: likewise.
+
+    Raises:
+      InputError: there is no file, or one is no CSV file.
+    """
+    check(
+        len(files) > 0,
+        "no CSV file to read: name those of the sites, as in jaxfl prepare csv sites/*.csv",
+    )
+    each = formats(files, encoding=encoding, decimal=decimal, thousands=thousands)
+    return [read_sheet(file, columns, *how) for file, how in zip(files, each, strict=True)]
 
 
 def from_frames(
@@ -186,7 +211,7 @@ def arrays_of(
     check_columns(sheets, [one for one in choices.leave_out if one not in needed])
     check_header_rows(sheets)
     sheets = [without(sheet, choices.absent) for sheet in sheets]
-    owners = _owners(sheets, choices.owner)
+    owners = sites_of_rows(sheets, choices.owner)
     schema, words = fit(sheets, choices)
     found = [examples(schema, sheet) for sheet in sheets]
     ends = np.cumsum([len(sheet.lines) for sheet in sheets])[:-1]
@@ -319,14 +344,15 @@ def _common_name(files: Sequence[Path]) -> str:
     return Path(folder).name or "sites"
 
 
-def _owners(sheets: Sequence[Sheet], owner: str | None) -> list[str]:
+def sites_of_rows(sheets: Sequence[Sheet], owner: str | None) -> list[str]:
     """The site of each row: by a column, or by the names of the files, or else of their folders.
 
     Raises:
       InputError: a row names no site, or two files have one name.
     """
     if owner is not None:
-        check_column("--owner", owner, sheets[0].columns)
+        for sheet in sheets:
+            check_column("--owner", owner, sheet.columns)
         mend = "name the site of each row, or remove these rows"
         cells = [cell for sheet in sheets for cell in check_complete("site", owner, sheet, mend)]
         return list(map(word_of, cells))
@@ -361,9 +387,10 @@ def warn_of_sites(sites: dict[str, int], examples: str, hint: str) -> None:
         f"no clients: {hint}",
     )
     small = [f"{site} ({count})" for site, count in sites.items() if count < SMALL]
+    more = f" and {len(small) - 8} more" if len(small) > 8 else ""
     if small:
         warn(
             f"{len(small)} of {len(sites)} sites have fewer than {SMALL} {examples}: "
-            f"{', '.join(small[:8])}; a run leaves them out, unless --partition "
+            f"{', '.join(small[:8])}{more}; a run leaves them out, unless --partition "
             "natural:least=1 keeps them"
         )

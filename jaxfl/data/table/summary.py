@@ -54,8 +54,8 @@ class Choices:
 
     @property
     def absent(self) -> tuple[str, ...]:
-        """All cells that hold no value; -9 is one if -9.0 is."""
-        return (*MISSING, *self.missing, *map(word_of, self.missing))
+        """All cells that hold no value."""
+        return absent_words(self.missing)
 
     @property
     def roles(self) -> dict[str, str]:
@@ -71,6 +71,11 @@ class Choices:
         }
         found = dict.fromkeys(self.leave_out, "left out")
         return found | {name: role for name, role in named.items() if name is not None}
+
+
+def absent_words(missing: Sequence[str]) -> tuple[str, ...]:
+    """All cells that hold no value, these among them; -9 is one if -9.0 is."""
+    return (*MISSING, *missing, *map(word_of, missing))
 
 
 class Sums(NamedTuple):
