@@ -97,9 +97,14 @@ def table_of_clients(rows: dict[str, list], source: Source, is_own: bool) -> Tab
     parts = PARTS if is_own else PARTS[:2]
     count = len(rows["client"])
     title = f"the first {CLIENTS} of {count:,} clients" if count > CLIENTS else "clients"
-    names = source.class_names or [str(label) for label in range(source.classes)]
+    kind = "events" if source.survival else "labels"
+    names = (
+        [kind]
+        if source.survival
+        else source.class_names or [str(label) for label in range(source.classes)]
+    )
     few = 0 < len(names) <= LABELS
-    about = f"{title}; labels: {' / '.join(parts)}" if few else title
+    about = f"{title}; {kind}: {' / '.join(parts)}" if few else title
     table = Table(title=about, title_justify="left")
     for column in ("client", *parts, *(names if few else ["labels"] if source.classes else [])):
         table.add_column(Text(column), justify="left" if column == "client" else "right")

@@ -1,6 +1,7 @@
 """From the CSV files of sites with times to an event to curves and sets, on the command line."""
 
 import csv
+import re
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,17 @@ def here(tmp_path, monkeypatch):
     words = ["prepare", "csv", *files, "--time", "days", "--event", "died"]
     assert main([*words, "--name", "sites", "--data-dir", "data"]) == 0
     return tmp_path
+
+
+def test_describe_counts_the_events_of_each_part(here, capsys):
+    assert main(["describe", "--dataset", "sites", "--data-dir", "data"]) == 0
+    shown = capsys.readouterr().out
+    for site in SITES:
+        events = np.loadtxt(f"{site}.csv", delimiter=",", skiprows=1)[:, 2].sum()
+        counts = re.search(rf"{site}\W+48\W+16\W+16\W+(\d+) / (\d+) / (\d+)", shown)
+        each = [int(count) for count in counts.groups()]
+        assert sum(each) == events
+        np.testing.assert_allclose(each, events * np.array([0.6, 0.2, 0.2]), atol=1)
 
 
 DATA = ["--dataset", "sites", "--data-dir", "data", "--rounds", "3", "--local-steps", "20"]

@@ -253,7 +253,8 @@ def _pairs(target: Target, sheet: Sheet) -> np.ndarray:
         check(
             event in (0, 1),
             f"the event {target.event} is {event:g} in {sheet.place(row)}: expected 1 where it "
-            f"happened at {target.name}, else 0",
+            f"happened at {target.name}, else 0"
+            + ("; where 1 says censored and 2 event, subtract 1" if event == 2 else ""),
         )
     return np.stack([times, events], axis=1).astype(np.float32)
 
