@@ -104,6 +104,21 @@ def test_columns_are_described_by_site_and_nothing_is_written(here, capsys, monk
     assert not re.search(r"^\W+ward", shown, re.MULTILINE)
 
 
+def test_a_group_is_told_and_its_name_may_be_that_of_the_rows(here, capsys):
+    # Each patient has two rows.
+    for site in ("north", "south"):
+        header, *lines = Path(f"sites/{site}.csv").read_text().splitlines()
+        rows = [f"{site}{place // 2}" + line[line.index(",") :] for place, line in enumerate(lines)]
+        Path(f"sites/{site}.csv").write_text("\n".join([header, *rows]))
+    options = ["--target", "outcome", "--id", "patient"]
+    assert main([*PREPARE, *options, "--group", "patient"]) == 0
+    assert "patient" not in capsys.readouterr().err
+    assert main(["describe", *DATA]) == 0
+    assert re.search(r"groups\W+33\W", capsys.readouterr().out)
+    assert main([*PREPARE, *options, "--overwrite"]) == 0
+    assert "scores are too good; --group patient keeps them together" in capsys.readouterr().err
+
+
 BAD = [
     ([*PREPARE], "jaxfl prepare csv needs --target COLUMN"),
     (["prepare", "csv", "--target", "y", "--data-dir", "data"], "no CSV file to read: name those"),

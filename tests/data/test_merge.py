@@ -54,3 +54,5 @@ def test_bad_input():
         merge_test_set(from_arrays(x, y))
     with pytest.raises(InputError, match="name the owners of their training examples alone"):
         merge_test_set(from_arrays(x, y, x, y, owners=np.arange(20) // 5))
+    with pytest.raises(InputError, match="name the groups of their training examples alone"):
+        merge_test_set(from_arrays(x, y, x, y, groups=np.arange(20) // 5))

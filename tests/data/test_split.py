@@ -183,9 +183,11 @@ def test_folds_of_groups_are_as_even_as_those_of_scikit_learn(seed):
 
 def test_a_large_group_is_trained_on_and_few_groups_are_warned_of():
     source, order = grouped([50, *[1] * 50], seed=0)
-    for split in ("random", "stratified"):
-        splits = split_rows(source, [order], val=0.2, test_fraction=0.2, split=split)
-        assert [len(rows[0]) for rows in splits] == [60, 20, 20]
+    # Its rows are the last ones, which are tested on.
+    for rows, split in ((np.arange(100)[::-1], "random"), (order, "stratified")):
+        splits = split_rows(source, [rows], val=0.2, test_fraction=0.2, split=split)
+        assert [len(part[0]) for part in splits] == [60, 20, 20]
+        assert set(range(50)) <= set(splits.train[0])
     source, order = grouped([30, 30], seed=0)
     with pytest.warns(RunWarning, match="1 of 1 clients have no test example, such as 0, since"):
         split_rows(source, [order], val=0.2, test_fraction=0.2)
