@@ -276,6 +276,11 @@ class CsvOptions:
     weight: str | None = None
     """csv: column of numbers of at least 0, what a row weighs in losses and scores; models do not
     see it"""
+    split: str | None = None
+    """csv: column that says of each row train or test; validation rows are some of train; models do
+    not see it"""
+    scale: bool = True
+    """CSV: numbers become (x - mean) / deviation; with --no-scale they stay as they are"""
     categories: tuple[str, ...] = ()
     """CSV: columns of numbers that are codes, each of which becomes a feature of its own"""
     leave_out: tuple[str, ...] = ()

@@ -167,6 +167,8 @@ def prepare_table(command: Prepare, folder: Path, console: Console) -> None:
         series=command.series,
         order=command.order,
         weight=command.weight,
+        split=command.split,
+        scale=command.scale,
     )
     prepared = prepare_csv(
         command.files,
@@ -185,12 +187,13 @@ def prepare_table(command: Prepare, folder: Path, console: Console) -> None:
     _say(console, _sizes(prepared.sites, WINDOWS if is_series else "rows"))
     console.print(table)
     of_window = f" at each of {command.steps} steps" if is_series else ""
-    _say(
-        console,
-        f"{len(prepared.schema.features)} features{of_window}. Means and standard deviations are "
-        "those of all rows, also of those that a run tests on: they follow from each site's "
-        "number, sum and sum of squares, which a federation can add up without showing a row.",
+    scaling = (
+        " Means and standard deviations are those of all rows, also of those that a run tests on: "
+        "they follow from each site's number, sum and sum of squares, which a federation can add "
+        "up without showing a row."
     )
+    count = f"{len(prepared.schema.features)} features{of_window}."
+    _say(console, count + scaling * command.scale)
     file = prepared.file
     _say(
         console,

@@ -44,8 +44,8 @@ def from_npz(file: Path) -> Source:
 
     The arrays are those of `from_arrays`: `x_train y_train`, and optionally `x_test y_test owners
     groups vocabulary classes owner_names class_names feature_names superclasses weights
-    weights_test`.
-    `jaxfl prepare csv` adds `schema`, and `survival` where targets are times. Arrays
+    weights_test own_test`. `jaxfl prepare csv` adds `schema`, and `survival` where targets are
+    times. Arrays
     `x_train/NAME`, `x_test/NAME` and `vocabulary/NAME` are those of a dict. CIFAR-100 has its
     superclasses by its name (`SUPERCLASSES`). Images of a set with known channel means (`CHANNELS`)
     are normalised by them.
@@ -56,7 +56,7 @@ def from_npz(file: Path) -> Source:
     names = ("owner_names", "class_names", "feature_names")
     test = ("x_test", "y_test", "weights_test")
     numbers = ("owners", "groups", "vocabulary", "classes", "superclasses")
-    optional = (*test, "weights", *numbers, *names, "schema", "survival")
+    optional = (*test, "weights", "own_test", *numbers, *names, "schema", "survival")
     arrays: dict[str, Any] = read_npz(file, ("x_train", "y_train"), optional, NESTED)
     schema = arrays.pop("schema", None)
     published = SUPERCLASSES.get(file.stem)
@@ -144,6 +144,7 @@ def from_arrays(
     superclasses: np.ndarray | Sequence[int] = (),
     weights: np.ndarray | None = None,
     weights_test: np.ndarray | None = None,
+    own_test: np.ndarray | None = None,
     survival: bool | np.ndarray = False,
     name: str = "the data",
 ) -> Source:
@@ -184,6 +185,8 @@ def from_arrays(
         numbers of at least 0, of which only the ratios matter. None: all weigh 1. They do not
         change how many examples a client has, by which the server may weigh it.
       weights_test: [N'] the same of the test examples.
+      own_test: booleans [N], which training examples test the client that holds them, under
+        `federate(test="own")`. None: a part that is drawn does.
       survival: whether the targets are times to an event, of which some are censored: pairs [N, 2]
         of a time of at least 0, and 1 where the event happened then, 0 where it had not until then.
       name: of the data in messages.
@@ -241,6 +244,18 @@ def from_arrays(
     x = inputs.x_train
     features = x.shape[-1] if not is_tree(x) and x.ndim in (2, 3) else 0
     one_label = labels > 0 and y_train.ndim == 1
+    if own_test is not None:
+        own_test = plain_array(own_test, f"own_test of {name}")
+        check(
+            own_test.shape == (count,) and own_test.dtype == bool and not len(y_test),
+            f"own_test of {name} has shape {own_test.shape} and type {own_test.dtype}, beside "
+            f"{len(y_test)} test examples apart: expected booleans ({count},), and no y_test",
+        )
+        check(
+            bool(own_test.any() and not own_test.all()),
+            f"own_test of {name} is {own_test[:1].all()} for all examples: expected some that "
+            "train and some that test",
+        )
     own_weights = check_weights("weights", weights, count, name)
     own_weights_test = check_weights("weights_test", weights_test, count_test, name)
     source = Source(
@@ -260,6 +275,7 @@ def from_arrays(
         split="stratified" if named and (one_label or flag) else "random",
         weights=weights_of_labelled(own_weights, y_train),
         weights_test=weights_of_labelled(own_weights_test, y_test),
+        own_test=own_test,
         survival=bool(flag),
     )
     warn_improbable(source)

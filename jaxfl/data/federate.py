@@ -50,7 +50,8 @@ def federate(
       parts: rows of its training set for each client, shuffled, as the partitions return them; or
         a matrix with the rows of a client in each row.
       val: fraction of each client's examples for validation, rounded down.
-      test_fraction: that for testing if `test` is "own", rounded down.
+      test_fraction: that for testing if `test` is "own", rounded down. Of no effect where the data
+        say which examples test (`Source.own_test`); `val` is then a fraction of the others.
       test: what a client is tested on. "reweighted": the whole test set, where an example's weight
         is the frequency of its label in the client's own data (pFedGraph's protocol); "global": the
         whole test set; "own": the last of its own examples.
@@ -89,7 +90,13 @@ def federate(
       >>> federation.train.x.shape, federation.val.x.shape, federation.test.x.shape
       ((10, 116, 8, 8, 1), (10, 28, 8, 8, 1), (360, 8, 8, 1))
     """
-    test_fraction = test_fraction if test == "own" and fold is None else 0.0
+    drawn = test == "own" and fold is None and source.own_test is None
+    test_fraction = test_fraction if drawn else 0.0
+    check(
+        source.own_test is None or test == "own",
+        f"the data say which examples test their client (own_test), and test is {test}: choose "
+        "test own",
+    )
     check(
         fold is None or test == "own",
         f"folds test clients on parts of their own examples, and test is {test}: choose test own",
@@ -127,7 +134,7 @@ def federate(
     )
     splits = split_rows(source, parts, val=val, test_fraction=test_fraction, split=split, fold=fold)
     # By the labels of the data before a concept changes them.
-    warn_improbable(source, splits if test_fraction or fold else splits._replace(test=[]))
+    warn_improbable(source, splits if any(map(len, splits.test)) else splits._replace(test=[]))
     # In the same order in all folds, for which a concept draws the same numbers.
     parts = in_split_order(source, parts, split)
     training = source if concept is None else shift_training_set(source, parts, concept)

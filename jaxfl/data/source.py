@@ -43,6 +43,9 @@ class Source(NamedTuple):
     # [N] float32, what each training example weighs in losses and scores; None: all weigh 1
     weights: np.ndarray | None = None
     weights_test: np.ndarray | None = None  # [N'] the same of the test examples
+    # [N] bool, the training examples that test their client where test is "own"; None: a part of
+    # them that is drawn does
+    own_test: np.ndarray | None = None
     survival: bool = False  # whether targets are times to an event, of which some are censored
     # [N] what belongs together, such as the rows of a patient: a client has each group whole in
     # training, validation or test; None: each example is a group of its own

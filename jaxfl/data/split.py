@@ -30,13 +30,13 @@ def split_rows(
       source: the data set.
       parts: rows of its training set for each client, shuffled.
       val: as in `federate.federate`.
-      test_fraction: likewise.
+      test_fraction: likewise; of no effect where the data say which examples test (`own_test`).
       split: likewise.
       fold: likewise.
 
     Raises:
-      InputError: there is no such fold, or a client holds fewer examples or groups than there are
-        folds.
+      InputError: there is no such fold, a client holds fewer examples or groups than there are
+        folds, or all examples of a client test it.
 
     Example:
       >>> source = jaxfl.data.load("digits")
@@ -46,6 +46,24 @@ def split_rows(
       ([60, 20, 20], [80, 81, 82])
     """
     groups = source.groups
+    if source.own_test is not None:
+        check(
+            fold is None,
+            "the data say which examples test (own_test), and a fold is another test part: leave "
+            "out the folds",
+        )
+        tests = [rows[source.own_test[rows]] for rows in parts]
+        rest = [rows[~source.own_test[rows]] for rows in parts]
+        idle = [client for client, rows in enumerate(rest) if not len(rows)]
+        check(
+            not idle,
+            f"all examples of client {', '.join(map(str, idle[:3]))} test it (own_test): expected "
+            "some to train on",
+        )
+        if groups is not None:
+            _warn_of_tested_groups(groups, tests, rest)
+        train, validation, _ = cut(in_split_order(source, rest, split), val, 0.0, groups)
+        return Splits(train, validation, tests)
     if fold is None:
         rows = in_split_order(source, parts, split)
         splits = Splits(*cut(rows, val, test_fraction, groups))
@@ -127,6 +145,17 @@ def fold_numbers(
     numbers = np.empty(examples, int)
     numbers[np.argsort(labels, kind="stable")] = np.arange(examples) % folds
     return numbers
+
+
+def _warn_of_tested_groups(groups: np.ndarray, tests: Parts, rest: Parts) -> None:
+    """Warns of groups with examples among those that test and among the others."""
+    each = [np.unique(groups[np.concatenate(rows)]) for rows in (tests, rest)]
+    both = np.intersect1d(*each)
+    if both.size:
+        warn(
+            f"group {', '.join(map(str, both[:3]))}{f' and {both.size - 3} more' if both.size > 3 else ''} "
+            "has examples that train and others that test (own_test), so that scores are too good"
+        )
 
 
 def _folds_of_groups(groups: np.ndarray, folds: int, labels: np.ndarray | None) -> np.ndarray:

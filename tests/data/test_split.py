@@ -199,3 +199,90 @@ def test_groups_at_several_clients_are_warned_of():
     source, order = grouped([6] * 20, seed=0)
     with pytest.warns(RunWarning, match="groups 100, 101, 102 and 17 more of 20 have examples at"):
         federate(source, [order[:60], order[60:]], test="own")
+
+
+def marked_source():
+    """Three examples of four train, one tests; the first client has more of those than the other.
+
+    Their one feature is their row.
+    """
+    source, order = a_source()
+    own_test = np.arange(60) % 4 == 0
+    own_test[order[:6]] = True
+    marked = from_arrays(source.x_train, source.y_train, own_test=own_test)
+    return marked, [order[:25], order[25:]], own_test
+
+
+@pytest.mark.parametrize("split", ["random", "stratified"])
+def test_marked_examples_test_their_client_and_validation_is_a_part_of_the_others(split):
+    """Finds a test part that is drawn, or a validation part that is a share of all examples."""
+    source, parts, own_test = marked_source()
+    federation = federate(source, parts, val=0.25, test="own", split=split)
+    held = [
+        [np.asarray(data.x[client])[np.asarray(data.mask[client]) > 0][:, 0] for client in (0, 1)]
+        for data in federation
+    ]
+    for client, rows in enumerate(parts):
+        train, val, test = (part[client].astype(int) for part in held)
+        assert sorted(test) == sorted(rows[own_test[rows]])
+        assert sorted([*train, *val]) == sorted(rows[~own_test[rows]])
+        assert len(val) == (~own_test[rows]).sum() // 4
+        if split == "stratified":
+            shares = [np.bincount(source.y_train[part], minlength=3) for part in (train, val)]
+            np.testing.assert_allclose(shares[0] / 3, shares[1], atol=1.4)
+
+
+def test_the_marked_examples_of_a_client_are_counted():
+    source, parts, own_test = marked_source()
+    counts = describe_each_client(source, parts, val=0.0)
+    assert counts["test"] == [own_test[rows].sum() for rows in parts]
+    assert counts["train"] == [(~own_test[rows]).sum() for rows in parts]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"test": "own", "fold": (0, 2)}, "a fold is another test part: leave out the folds"),
+        ({"test": "global"}, "(own_test), and test is global: choose test own"),
+    ],
+)
+def test_another_test_part_beside_marked_examples_is_refused(options, message):
+    source, parts, _ = marked_source()
+    source = source._replace(x_test=source.x_train, y_test=source.y_train)
+    with pytest.raises(InputError) as refusal:
+        federate(source, parts, **options)
+    assert str(refusal.value).endswith(message)
+
+
+def test_a_client_whose_examples_all_test_is_refused():
+    source, parts, own_test = marked_source()
+    with pytest.raises(InputError, match="all examples of client 1 test it"):
+        federate(source, [parts[1], np.flatnonzero(own_test)], test="own")
+
+
+@pytest.mark.parametrize(
+    ("own_test", "message"),
+    [
+        (np.zeros(4, bool), "is False for all examples: expected some that train and some that"),
+        (np.ones(4, bool), "is True for all examples"),
+        (np.ones(3, bool), r"has shape \(3,\) and type bool, .* expected booleans \(4,\)"),
+        (np.array([0, 1, 0, 1]), "type int64, beside 0 test examples apart: expected booleans"),
+    ],
+)
+def test_what_does_not_mark_examples_is_refused(own_test, message):
+    with pytest.raises(InputError, match=message):
+        from_arrays(np.eye(4), np.array([0, 1, 0, 1]), own_test=own_test)
+
+
+def test_a_test_set_and_marked_examples_exclude_each_other():
+    x, y = np.eye(4), np.array([0, 1, 0, 1])
+    with pytest.raises(InputError, match=r"beside 4 test examples apart: .* and no y_test"):
+        from_arrays(x, y, x, y, own_test=y > 0)
+
+
+def test_a_group_on_both_sides_of_marked_examples_is_warned_of():
+    source = from_arrays(
+        np.eye(6), np.array([0, 1] * 3), own_test=np.arange(6) > 3, groups=np.arange(6) // 3
+    )
+    with pytest.warns(RunWarning, match="group 1 has examples that train and others that test"):
+        split_rows(source, [np.arange(6)], val=0.0, test_fraction=0.2)

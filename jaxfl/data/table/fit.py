@@ -56,6 +56,7 @@ def check_choices(choices: Choices, columns: Iterable[str]) -> None:
         "--series": [choices.series] if choices.series is not None else [],
         "--order": [choices.order] if choices.order is not None else [],
         "--weight": [choices.weight] if choices.weight is not None else [],
+        "--split": [choices.split] if choices.split is not None else [],
         "--leave-out": choices.leave_out,
         "--categories": choices.categories,
     }
@@ -139,16 +140,17 @@ def column_of(name: str, tables: Sequence[Summary], choices: Choices) -> tuple[C
     hint = f", or let it order the rows (--order {name})" if choices.steps else ""
     sums = None if name in choices.categories else _numbers(name, tables, hint)
     if sums is not None:
-        mean, deviation = sums.scaling
+        mean, deviation = sums.scaling if choices.scale else (0.0, 1.0)
         large = [table for table in tables if table.rows >= ROWS]
         if large and all(table.places for table in large):
             warn(
                 f"column {name} holds another whole number in each row: if it names the rows, give "
                 f"--id {name}, since models learn nothing from it"
             )
-        text = f"number: (x - {mean:.4g}) / {deviation:.4g}"
+        text = f"number: (x - {mean:.4g}) / {deviation:.4g}" if choices.scale else "number"
         if absent:
-            text += f"; {share} missing: the mean, and a feature that says so"
+            filled = "the mean" if choices.scale else "0"
+            text += f"; {share} missing: {filled}, and a feature that says so"
         return Column(name, "number", mean, deviation, indicator=absent > 0), text
     ordered = in_order(_words(name, tables))
     check(

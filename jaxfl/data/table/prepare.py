@@ -86,9 +86,9 @@ def prepare_csv(
 
     The npz holds `x_train y_train owners`, the names `owner_names class_names feature_names`, with
     `choices.weight` the `weights` of the rows, with `choices.group` their `groups` as numbers, with
-    `choices.event` that the targets are times (`survival`), and in `schema` the content of
-    NAME.json, so that the two cannot part. The sites, owners of the rows, are numbered in the
-    order of their names.
+    `choices.split` the rows that test (`own_test`), with `choices.event` that the targets are times
+    (`survival`), and in `schema` the content of NAME.json, so that the two cannot part. The sites,
+    owners of the rows, are numbered in the order of their names.
 
     Args:
       files: a CSV file for each site, or with `choices.owner` any CSV files.
@@ -206,8 +206,13 @@ def arrays_of(
         f"--weight {choices.weight} weighs rows, and an example is a window of {choices.steps} "
         "rows: leave it out",
     )
+    check(
+        choices.split is None or not choices.steps,
+        f"--split {choices.split} divides rows, and an example is a window of {choices.steps} "
+        "rows: leave it out",
+    )
     needed = (choices.target, choices.id, choices.owner, choices.series, choices.order)
-    needed = (*needed, choices.weight, choices.event, choices.group)
+    needed = (*needed, choices.weight, choices.event, choices.group, choices.split)
     check_columns(sheets, [one for one in choices.leave_out if one not in needed])
     check_header_rows(sheets)
     sheets = [without(sheet, choices.absent) for sheet in sheets]
@@ -264,6 +269,9 @@ def arrays_of(
         arrays["weights"] = np.concatenate(
             [weights_of_rows(choices.weight, sheet) for sheet in sheets]
         )
+    if choices.split is not None:
+        tests = [rows_that_test(choices.split, sheet) for sheet in sheets]
+        arrays["own_test"] = np.concatenate(tests)
     return arrays, schema, sites, words
 
 
@@ -281,6 +289,21 @@ def weights_of_rows(name: str, sheet: Sheet) -> np.ndarray:
             "expected a number of at least 0",
         )
     return values
+
+
+def rows_that_test(name: str, sheet: Sheet) -> np.ndarray:
+    """Which rows of a table test [N]; the others train and validate.
+
+    Raises:
+      InputError: a cell is neither train nor test.
+    """
+    cells = check_complete("split", name, sheet, "write train or test")
+    for row, cell in enumerate(cells):
+        check(
+            cell in ("train", "test"),
+            f"the split {name} is {cell!r:.40} in {sheet.place(row)}: expected train or test",
+        )
+    return np.array(cells) == "test"
 
 
 def check_new(name: str, written: Sequence[Path], overwrite: bool) -> None:

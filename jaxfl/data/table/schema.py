@@ -24,7 +24,8 @@ LARGEST = 1e30  # number that float32 still holds when it is scaled
 class Column:
     """A column that models see.
 
-    A number x becomes (x - mean) / deviation, and a missing one 0, which is the mean. A category
+    A number x becomes (x - mean) / deviation, and a missing one 0, which is the mean unless numbers
+    stay as they are, with the mean 0 and the deviation 1. A category
     becomes a feature of 0 or 1 for each word; a missing or an unknown one is 0 in all of them.
     """
 
@@ -204,7 +205,7 @@ def inputs(schema: Schema, sheet: Sheet) -> np.ndarray:
             warn(
                 f"{column.name} is missing in {absent.sum()} of {len(cells)} rows of {sheet.file}, "
                 "and was missing nowhere when the models were trained: it counts as "
-                f"{'the mean' if column.kind == 'number' else 'none of its words'}"
+                f"{f'{column.mean:.4g}' if column.kind == 'number' else 'none of its words'}"
             )
     return np.concatenate(blocks, axis=1).astype(np.float32)
 

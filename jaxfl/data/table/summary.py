@@ -42,6 +42,8 @@ class Choices:
     order: str | None = None  # numbers or dates that order the rows of a recording
     weight: str | None = None  # holds what a row weighs in losses and scores
     group: str | None = None  # names what belongs together, such as the patient of a row
+    split: str | None = None  # says of each row whether it is for train or test
+    scale: bool = True  # whether numbers become (x - mean) / deviation; as they are if not
     event: str | None = None  # whether the event happened at the target, which is then a time
 
     def __post_init__(self) -> None:
@@ -62,6 +64,7 @@ class Choices:
         """The columns that models do not see, with what they are for."""
         named = {
             self.weight: "weighs the rows in losses and scores",
+            self.split: "says which rows test",
             self.order: "orders the rows of a recording",
             self.series: "names the recording",
             self.id: "names the rows",

@@ -170,6 +170,11 @@ def check_data(data: DataOptions, source: Source) -> None:
         "at most one client an example",
     )
     check(
+        source.own_test is None or data.test_fraction == DataOptions.test_fraction,
+        f"--test-fraction is {data.test_fraction}, and {data.dataset} says which rows test: leave "
+        "it out",
+    )
+    check(
         data.split != "stratified" or source.classes > 0 or source.survival,
         f"--split stratified divides each label in proportion, and the targets of {data.dataset} "
         "are numbers: choose random",

@@ -228,7 +228,7 @@ def origin_of(
     if class_weight is not None:
         options["class_weight"] = class_weight
     arrays = jax.tree.leaves([source.x_train, source.y_train, source.x_test, source.y_test])
-    arrays += [source.weights, source.weights_test, source.groups]
+    arrays += [source.weights, source.weights_test, source.groups, source.own_test]
     # An earlier version knew no other split, and none but one; clients on disk have no folds.
     del options["folds"]
     if options["split"] is None:
