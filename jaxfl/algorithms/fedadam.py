@@ -12,6 +12,7 @@ client i deploys w.
 
 from typing import Annotated
 
+import jax.numpy as jnp
 import optax
 
 from jaxfl.algorithms import steps
@@ -46,6 +47,7 @@ def fedadam(
     beta1: Scalar = 0.9,
     beta2: Scalar = 0.99,
     tau: Scalar = 1e-3,
+    correct_bias: bool = True,
 ) -> Algorithm:
     """One global model, updated by Adam; the pseudo-gradient is the old model minus the mean.
 
@@ -59,8 +61,11 @@ def fedadam(
       beta2: decay of the mean of the squared pseudo-gradients.
       tau: added to the square root of that mean; the larger it is, the nearer FedAdam is to
         FedAvgM.
+      correct_bias: whether the means, which start at 0, are divided by what they have so far of a
+        whole mean, as Adam does.
 
-    Differs: both means start at 0 and their bias is corrected; in Algorithm 2 it is not, and the
+    Differs: both means start at 0 and their bias is corrected; in Algorithm 2 it is not
+    (`correct_bias=False`, where tau in round t is (1 - beta2^t)^(1/2) of the given one), and the
     mean of the squares starts at tau^2. Clients are weighted by their numbers of examples, as in
     the paper's experiments. Statistics of BatchNorm are averaged.
 
@@ -69,9 +74,9 @@ def fedadam(
       >>> state.server[1][0]._fields
       ('count', 'mu', 'nu')
     """
-    return steps.global_model(
-        task, server_optimizer=optax.adam(rate, beta1, beta2, tau, UNDER_ROOT)
-    )
+    adam = optax.adam(rate, beta1, beta2, tau, UNDER_ROOT)
+    server = adam if correct_bias else optax.chain(adam, _bias(beta1, beta2))
+    return steps.global_model(task, server_optimizer=server)
 
 
 @method(
@@ -91,6 +96,7 @@ def fedyogi(
     beta1: Scalar = 0.9,
     beta2: Scalar = 0.99,
     tau: Scalar = 1e-3,
+    correct_bias: bool = True,
 ) -> Algorithm:
     """One global model, updated by Yogi; the pseudo-gradient is the old model minus the mean.
 
@@ -105,14 +111,25 @@ def fedyogi(
       beta1: decay of the mean of the pseudo-gradients.
       beta2: the estimate of the squares changes by 1 - beta2 times the new square.
       tau: added to the square root of that estimate.
+      correct_bias: as in `fedadam`.
 
     Differs: the bias of both estimates is corrected, and both start at 1e-6; in Algorithm 2 it is
-    not corrected, and the squares start at tau^2. Clients are weighted by their numbers of
-    examples, as in the paper's experiments. Statistics of BatchNorm are averaged.
+    not corrected (`correct_bias=False`, as in `fedadam`), and the squares start at tau^2. Clients
+    are weighted by their numbers of examples, as in the paper's experiments. Statistics of
+    BatchNorm are averaged.
 
     Example:
       >>> state = initial_state(fedyogi(task, rate=0.1))
       >>> state.server[1][0]._fields
       ('count', 'mu', 'nu')
     """
-    return steps.global_model(task, server_optimizer=optax.yogi(rate, beta1, beta2, tau))
+    yogi = optax.yogi(rate, beta1, beta2, tau)
+    server = yogi if correct_bias else optax.chain(yogi, _bias(beta1, beta2))
+    return steps.global_model(task, server_optimizer=server)
+
+
+def _bias(beta1: Scalar, beta2: Scalar) -> optax.GradientTransformation:
+    """Takes the correction of both means back: what remains of m / v^(1/2) is its bias."""
+    return optax.scale_by_schedule(
+        lambda count: (1 - beta1 ** (count + 1)) / jnp.sqrt(1 - beta2 ** (count + 1))
+    )

@@ -37,6 +37,17 @@ def yogi(opt_state, gradient, number):
     return step, {"m": m, "v": v}
 
 
+def biased(rule):
+    """The rule as it stands in Algorithm 2, but for tau: without a correction of either mean."""
+
+    def step_of(opt_state, gradient, number):
+        _, found = rule(opt_state, gradient, number)
+        tau = 1e-3 * np.sqrt(1 - 0.99**number)
+        return 0.02 * found["m"] / (np.sqrt(found["v"]) + tau), found
+
+    return step_of
+
+
 @pytest.mark.long(every=4)
 @pytest.mark.parametrize(
     ("method", "hyper", "rule"),
@@ -45,6 +56,8 @@ def yogi(opt_state, gradient, number):
         (fedavgm, {"rate": 0.5, "nesterov": False}, momentum),
         (fedadam, {"rate": 0.02}, adam),
         (fedyogi, {"rate": 0.02}, yogi),
+        (fedadam, {"rate": 0.02, "correct_bias": False}, biased(adam)),
+        (fedyogi, {"rate": 0.02, "correct_bias": False}, biased(yogi)),
     ],
 )
 def test_the_server_moves_by_its_rule(method, hyper, rule):
