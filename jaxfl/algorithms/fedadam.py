@@ -114,17 +114,19 @@ def fedyogi(
       correct_bias: as in `fedadam`.
 
     Differs: the bias of both estimates is corrected, and both start at 1e-6; in Algorithm 2 it is
-    not corrected (`correct_bias=False`, as in `fedadam`), and the squares start at tau^2. Clients
-    are weighted by their numbers of examples, as in the paper's experiments. Statistics of
-    BatchNorm are averaged.
+    not corrected, and the squares start at tau^2 (`correct_bias=False`, where the mean does so too,
+    and tau is that of `fedadam`). Clients are weighted by their numbers of examples, as in the
+    paper's experiments. Statistics of BatchNorm are averaged.
 
     Example:
       >>> state = initial_state(fedyogi(task, rate=0.1))
       >>> state.server[1][0]._fields
       ('count', 'mu', 'nu')
     """
-    yogi = optax.yogi(rate, beta1, beta2, tau)
-    server = yogi if correct_bias else optax.chain(yogi, _bias(beta1, beta2))
+    if correct_bias:
+        return steps.global_model(task, server_optimizer=optax.yogi(rate, beta1, beta2, tau))
+    yogi = optax.scale_by_yogi(beta1, beta2, tau, initial_accumulator_value=tau**2)
+    server = optax.chain(yogi, optax.scale_by_learning_rate(rate), _bias(beta1, beta2))
     return steps.global_model(task, server_optimizer=server)
 
 

@@ -37,12 +37,12 @@ def yogi(opt_state, gradient, number):
     return step, {"m": m, "v": v}
 
 
-def biased(rule):
+def biased(rule, start):
     """The rule as it stands in Algorithm 2, but for tau: without a correction of either mean."""
 
     def step_of(opt_state, gradient, number):
-        _, found = rule(opt_state, gradient, number)
-        tau = 1e-3 * np.sqrt(1 - 0.99**number)
+        _, found = rule(opt_state or {"m": start, "v": start}, gradient, number)
+        tau = 0.01 * np.sqrt(1 - 0.99**number)
         return 0.02 * found["m"] / (np.sqrt(found["v"]) + tau), found
 
     return step_of
@@ -56,8 +56,8 @@ def biased(rule):
         (fedavgm, {"rate": 0.5, "nesterov": False}, momentum),
         (fedadam, {"rate": 0.02}, adam),
         (fedyogi, {"rate": 0.02}, yogi),
-        (fedadam, {"rate": 0.02, "correct_bias": False}, biased(adam)),
-        (fedyogi, {"rate": 0.02, "correct_bias": False}, biased(yogi)),
+        (fedadam, {"rate": 0.02, "tau": 0.01, "correct_bias": False}, biased(adam, 0.0)),
+        (fedyogi, {"rate": 0.02, "tau": 0.01, "correct_bias": False}, biased(yogi, 1e-4)),
     ],
 )
 def test_the_server_moves_by_its_rule(method, hyper, rule):
