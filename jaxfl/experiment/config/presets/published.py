@@ -255,3 +255,65 @@ PRESETS |= {
         beta=0.1,
     ),
 }
+
+# FLamby: section 4, and its code, whose servers with Adam and Yogi correct no bias.
+ADAPTIVE = {"beta2": 0.999, "tau": 1e-8, "correct_bias": False}
+FLAMBY = Preset(
+    "FLamby (NeurIPS 2022), section 4, and the authors' code; models start at zero, there at "
+    "random",
+    {
+        "partition": "natural",
+        "data_seed": 0,
+        "val": 0.0,
+        "test": "own",
+        "model": "linear",
+        "local_steps": 100,
+        "momentum": 0.0,
+        "weight_decay": 0.0,
+        "seeds": 5,
+    },
+    rule="last",
+    by_client=True,
+)
+
+PRESETS["flamby-tcga"] = dataclasses.replace(
+    FLAMBY.with_options(
+        "Fed-TCGA-BRCA, six regions, whose files say which rows test and go through `jaxfl prepare "
+        "csv --name tcga --time T --event E --split split --no-scale`; local and pooled training "
+        "have `--optimizer adam --rounds 1 --local-epochs 30`, and SCAFFOLD, FedAdam and FedYogi "
+        "`--lr 0.01`",
+        dataset="tcga",
+        loss="cox",
+        metric=("concordance",),
+        batch_size=8,
+        lr=0.1,
+        rounds=5,
+    ),
+    hyper={
+        "fedprox": {"mu": 0.1},
+        "fedadam": {"rate": 0.1, **ADAPTIVE},
+        "fedyogi": {"rate": 0.1, **ADAPTIVE},
+        "fedcedar": {"clusters": 3},
+    },
+)
+# Two outputs with a softmax move apart twice as fast as the one logit of FLamby's model goes, so
+# that rates are half of FLamby's, and mu, which counts for each output, is twice as large.
+PRESETS["flamby-heart"] = dataclasses.replace(
+    FLAMBY.with_options(
+        "Fed-Heart-Disease, four hospitals, whose files experiments/flamby.py makes; rates are "
+        "half of FLamby's and mu is twice as large, for a softmax of two outputs in place of one "
+        "logit; local and pooled training have `--optimizer adam --rounds 1 --local-epochs 50`, "
+        "FedAdam `--lr 0.005` and FedYogi `--lr 0.00158`",
+        dataset="heart",
+        metric=("accuracy", "auc"),
+        batch_size=4,
+        lr=0.0005,
+        rounds=15,
+    ),
+    hyper={
+        "fedprox": {"mu": 0.02},
+        "fedadam": {"rate": 0.005, **ADAPTIVE},
+        "fedyogi": {"rate": 0.005, **ADAPTIVE},
+        "fedcedar": {"clusters": 3},
+    },
+)
