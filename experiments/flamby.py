@@ -9,6 +9,9 @@ ours, which are bold where they differ by more than two of its standard deviatio
 
 import csv
 import time
+from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -45,7 +48,6 @@ class Benchmark(NamedTuple):
     variants: dict[str, dict[str, Any]]
 
 
-ZERO = {"model": "linear"}
 BENCHMARKS = {
     "tcga": Benchmark(
         "fed_tcga_brca",
@@ -62,9 +64,8 @@ BENCHMARKS = {
         50,
         {"fedadam": {"lr": 0.005}, "fedyogi": {"lr": 0.00158}},
         {
-            "local, from zero": ZERO,
-            "pooled, from zero": ZERO,
-            "fedavg, from zero": ZERO,
+            "local, from zero": {"model": "linear"},
+            "fedavg, from zero": {"model": "linear"},
             "fedavg, ten times the rate": {"lr": 0.005},
             "fedavg, ten times the rounds": {"rounds": 150},
         },
@@ -87,10 +88,9 @@ Rows = dict[str, np.ndarray]  # test scores by site and together [S, C + 1]
 
 
 class Linear(nn.Module):
-    """One linear layer that starts as FLamby's, uniform up to 1 / sqrt(features).
+    """One linear layer that starts as FLamby's: uniform, up to 1 / sqrt(features).
 
-    The first of two outputs starts at 0, so that their softmax is the logistic function of the
-    other one.
+    Of two outputs the first starts at 0: their softmax is the logistic function of the second.
     """
 
     outputs: int
@@ -142,21 +142,22 @@ def main(
         tables["heart"] = hospital_tables(heart, out / "heart")
     theirs = {} if published is None else published_numbers(published)
     console = Console(width=180)
-    results: dict[str, dict[str, Rows]] = {}  # by data set and metric
-    texts = []
+    pairs = []
     for name, sheets in tables.items():
-        benchmark = BENCHMARKS[name]
-        prepare_csv(sheets, out / "data", benchmark.choices, name=name, overwrite=True)
-        results[name] = {}
-        for row in (*methods, *(one for one in benchmark.variants if one.split(",")[0] in methods)):
-            for metric, scores in scores_of(name, row, out).items():
-                results[name].setdefault(metric, {})[row] = scores
+        prepare_csv(sheets, out / "data", BENCHMARKS[name].choices, name=name, overwrite=True)
+        variants = [row for row in BENCHMARKS[name].variants if row.split(",")[0] in methods]
+        pairs += [(name, row) for row in (*methods, *variants)]
+    results: dict[str, dict[str, Rows]] = {name: {} for name in tables}  # by data set and metric
+    # To compile a program keeps one core busy.
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        found = pool.map(scores_of, *zip(*pairs, strict=True), repeat(out))
+        for (name, row), scores in zip(pairs, found, strict=True):
+            for metric, one in scores.items():
+                results[name].setdefault(metric, {})[row] = one
             console.print(f"{name}: {row}, {time.time() - start:.0f} s", markup=False)
-        for metric, rows in results[name].items():
-            texts.append(table(benchmark, metric, rows, theirs))
-            console.print(texts[-1], markup=False, highlight=False)
-    plain = jax.tree.map(np.ndarray.tolist, results)
-    files.write_json(out / "flamby.json", plain)
+    texts = [table(name, *one, theirs) for name in results for one in results[name].items()]
+    console.print("\n".join(texts), markup=False, highlight=False)
+    files.write_json(out / "flamby.json", jax.tree.map(np.ndarray.tolist, results))
     files.write_file(out / "flamby.md", "\n".join(texts))
     files.write_file(out / "flamby.png", picture(results, theirs))
     console.print(f"{time.time() - start:.0f} s; written to {out}", markup=False)
@@ -165,9 +166,8 @@ def main(
 def hospital_tables(file: Path, folder: Path) -> list[Path]:
     """A CSV file for each hospital, as FLamby prepares it: patients without missing values."""
     with np.load(file, allow_pickle=False) as arrays:
-        x, y, hospital = (arrays[name] for name in ("x", "y", "hospital"))
-    # The last three findings are missing too often.
-    x = x[:, :10]
+        # The last three findings are missing too often.
+        x, y, hospital = arrays["x"][:, :10], arrays["y"], arrays["hospital"]
     known = ~np.isnan(x).any(axis=1)
     x, y, hospital = x[known], y[known], hospital[known]
     # Two findings are codes: a feature for each value but the first.
@@ -239,9 +239,8 @@ def scores_of(name: str, row: str, out: Path) -> Rows:
 def published_numbers(file: Path) -> Numbers:
     """FLamby's means and standard deviations."""
     with file.open(newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    keys = [(row["dataset"], row["method"], row["test_set"]) for row in rows]
-    return dict(zip(keys, [(float(row["mean"]), float(row["std"])) for row in rows], strict=True))
+        rows = [[*row.values()] for row in csv.DictReader(stream)]
+    return {(row[0], row[1], row[2]): (float(row[3]), float(row[4])) for row in rows}
 
 
 def published_row(benchmark: Benchmark, row: str, theirs: Numbers) -> list:
@@ -257,8 +256,9 @@ def published_row(benchmark: Benchmark, row: str, theirs: Numbers) -> list:
     return [*found, None if other else theirs.get((benchmark.title, name, "Pooled Test"))]
 
 
-def table(benchmark: Benchmark, metric: str, rows: Rows, theirs: Numbers) -> str:
+def table(name: str, metric: str, rows: Rows, theirs: Numbers) -> str:
     """A Markdown table, in which ours are bold where they are not within two deviations."""
+    benchmark = BENCHMARKS[name]
     titles = ["method", *benchmark.sites, "all together"]
     lines = [f"| {' | '.join(titles)} |", f"|---|{'--:|' * (len(titles) - 1)}"]
     near, count = 0, 0
