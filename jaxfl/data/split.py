@@ -149,12 +149,13 @@ def fold_numbers(
 
 def _warn_of_tested_groups(groups: np.ndarray, tests: Parts, rest: Parts) -> None:
     """Warns of groups with examples among those that test and among the others."""
-    each = [np.unique(groups[np.concatenate(rows)]) for rows in (tests, rest)]
-    both = np.intersect1d(*each)
+    tested, others = (groups[np.concatenate(rows)] for rows in (tests, rest))
+    both = np.intersect1d(tested, others)
     if both.size:
+        more = f" and {both.size - 3} more" if both.size > 3 else ""
         warn(
-            f"group {', '.join(map(str, both[:3]))}{f' and {both.size - 3} more' if both.size > 3 else ''} "
-            "has examples that train and others that test (own_test), so that scores are too good"
+            f"group {', '.join(map(str, both[:3]))}{more} has examples that train and others that "
+            "test (own_test), so that scores are too good"
         )
 
 
