@@ -44,6 +44,7 @@ from jaxfl.cli.command_options import (
     Run,
     SettingOptions,
     Sweep,
+    Worth,
 )
 from jaxfl.cli.commands import COMMANDS, DEMONSTRATION
 from jaxfl.cli.completion import completion
@@ -81,11 +82,12 @@ NAMES = {
     "list": List,
     "report": Report,
     "predict": Predict,
+    "worth": Worth,
     "cite": Cite,
 }
 
 # Commands whose results are files, and whose output is a log
-LONG = (Run, Resume, Compare, Sweep)
+LONG = (Run, Resume, Compare, Sweep, Worth)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -227,7 +229,7 @@ def one_line_warnings(errors: Console) -> Iterator[None]:
 
 def parse(
     arguments: Sequence[str],
-) -> Run | Resume | Compare | Describe | List | Predict | Prepare | Report | Sweep | Cite:
+) -> Run | Resume | Compare | Describe | List | Predict | Prepare | Report | Sweep | Worth | Cite:
     """The command with its options; they start from those of `--config` or `--preset`, if given."""
     arguments = with_names(as_meant(arguments))
     check_command(arguments[0], NAMES)

@@ -413,6 +413,21 @@ class Report(SetOptions, Plugins):
 
 
 @dataclass(frozen=True)
+class Worth(Plugins):
+    """Show what each client of finished runs is worth to each other one, by runs without it."""
+
+    directories: Annotated[
+        tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="DIR ...")
+    ] = ()
+    """directories of runs or comparisons; worth.csv and worth.png are written into that of each
+    run"""
+    shapley: bool = False
+    """also give Shapley values, of up to ten clients: runs of coalitions of all sizes"""
+    overwrite: bool = False
+    """replace these files"""
+
+
+@dataclass(frozen=True)
 class Cite:
     """Print BibTeX entries: of the papers of methods, or of jaxfl itself."""
 

@@ -24,6 +24,7 @@ from jaxfl.cli.command_options import (
     Resume,
     Run,
     Sweep,
+    Worth,
 )
 from jaxfl.cli.listing import show
 from jaxfl.cli.predict import predict
@@ -32,6 +33,7 @@ from jaxfl.cli.progress import Follower
 from jaxfl.cli.report import report
 from jaxfl.cli.search import is_search, resume_search, sweep
 from jaxfl.cli.start import directory, plugins, setting, settle
+from jaxfl.cli.worth import worth
 from jaxfl.core.errors import check
 from jaxfl.experiment.config import (
     Config,
@@ -257,6 +259,7 @@ COMMANDS = {
     Prepare: prepare,
     List: show,
     Predict: predict,
+    Worth: worth,
     Report: report,
     Cite: cite,
 }

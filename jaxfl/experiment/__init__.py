@@ -21,6 +21,7 @@ from jaxfl.experiment.session.gather import gather
 from jaxfl.experiment.session.run import execute, resume
 from jaxfl.experiment.studies.compare import compare, plan, resume_comparison
 from jaxfl.experiment.studies.workers import work
+from jaxfl.experiment.studies.worth import leave_one_out
 from jaxfl.experiment.trackers import Tracking
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "compare",
     "execute",
     "gather",
+    "leave_one_out",
     "load",
     "load_config",
     "plan",

@@ -227,13 +227,22 @@ def make_evaluate_models(
         round: Int[Array, ""] | int | None = None,
     ) -> Evaluation:
         cohort = _cohort(federation, ids, round)
-        if isinstance(federation.test, Pool):
-            test = federation.test._replace(mask=federation.test.mask[ids])
-        else:
-            test = tree.take(federation.test, ids)
-        return evaluate_cohort(key, cohort, test, deployed, trained)
+        return evaluate_cohort(key, cohort, test_sets(federation.test, ids), deployed, trained)
 
     return evaluate_models
+
+
+def test_sets(test: Dataset | Pool, ids: Int[Array, "m"]) -> Dataset | Pool:
+    """The test sets of some clients [M, n, ...], or the pool with their weights [M, ...].
+
+    Example:
+      >>> federation = jaxfl.data.ridge(0, dim=3).federation  # of 150 clients
+      >>> test_sets(federation.test, jnp.arange(2)).x.shape[0]
+      2
+    """
+    if isinstance(test, Pool):
+        return test._replace(mask=test.mask[ids])
+    return tree.take(test, ids)
 
 
 def fine_tuning_loss(algorithm: Algorithm, problem: Problem) -> Objective:

@@ -1,7 +1,8 @@
 """What each client gains by each run, from its scores, and whose models it is given."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -13,6 +14,7 @@ from jaxfl.core import tree
 from jaxfl.core.errors import InputError, check, warn
 from jaxfl.data.partition import OWNED
 from jaxfl.experiment.reading.client_ids import id_or_name
+from jaxfl.experiment.reading.examples import Examples
 from jaxfl.experiment.reading.load import FinishedRun, load
 from jaxfl.experiment.store.files import INPUTS, read_arrays
 from jaxfl.experiment.store.graph_file import WEIGHTS, open_graph
@@ -265,18 +267,36 @@ def _over_seeds(scores: dict[str, np.ndarray], answers: Answers) -> dict[str, di
         other = shown[answers.reference][:, client]
         for label in scores:
             score = shown[label][:, client]
-            mean = _mean(score)
-            pairs = metric.sign * np.stack([score, other])
-            pairs = pairs[:, np.isfinite(pairs).all(axis=0)]
-            if label == answers.reference or not pairs.size:
-                results[label][client] = Result(mean, math.nan, math.nan, math.nan)
+            if label == answers.reference:
+                results[label][client] = Result(mean(score), math.nan, math.nan, math.nan)
             else:
-                value = paired(pairs[0], pairs[1], answers.members, overlap=answers.overlap)
-                results[label][client] = Result(mean, value.mean, value.low, value.high)
+                results[label][client] = result_over_seeds(
+                    metric, score, other, overlap=answers.overlap
+                )
     return results
 
 
-def _mean(values: np.ndarray) -> float:
+def result_over_seeds(
+    metric: Metric, scores: np.ndarray, others: np.ndarray, *, overlap: float
+) -> Result:
+    """The mean score over the seeds, with the interval of the paired t-test.
+
+    Args:
+      metric: of the scores.
+      scores: as tables show them [S]; NaN where there is none.
+      others: of the reference [S].
+      overlap: of the training sets of folds, see `tables.differences.paired`.
+    """
+    pairs = metric.sign * np.stack([scores, others])
+    pairs = pairs[:, np.isfinite(pairs).all(axis=0)]
+    if not pairs.size:
+        return Result(mean(scores), math.nan, math.nan, math.nan)
+    value = paired(pairs[0], pairs[1], "", overlap=overlap)
+    return Result(mean(scores), value.mean, value.low, value.high)
+
+
+def mean(values: np.ndarray) -> float:
+    """The mean of those that are finite; NaN of none."""
     values = values[np.isfinite(values)]
     return float(values.mean()) if values.size else math.nan
 
@@ -308,26 +328,48 @@ def _over_examples(
         labels = [label for label, score in scores.items() if math.isfinite(score)]
         if answers.reference not in labels:
             continue
-        x, y, weight = map(np.asarray, first.test(client))
-        has_labels = np.issubdtype(y.dtype, np.integer) and y.ndim == 1
-        strata = y if has_labels else np.zeros(len(y), int)
-        counts = np.unique(strata, return_counts=True)[1]
-        is_few = bool(counts.min() < FEW)
+        examples = first.test(client)
+        predictions = [
+            predict_all(partial(loaded[label].scores, client), examples.x) for label in labels
+        ]
+        intervals, is_few = intervals_over_examples(metric, predictions, examples, seed=client)
         few += [client] if is_few else []
-        predictions = [_predictions(loaded[label], client, x) for label in labels]
-        values = bootstrap(metric.score, predictions, y, weight, strata, seed=client)
-        for label, row in zip(labels[1:], values[1:], strict=True):
+        for label, (low, high) in zip(labels[1:], intervals, strict=True):
             difference = metric.gain(scores[label], scores[answers.reference])
-            # Of examples that are each alone in their stratum all resamples are the same.
-            low, high = (
-                _interval(metric, row, values[0]) if counts.max() > 1 else (math.nan, math.nan)
-            )
             result = results[label][client]
             results[label][client] = Result(result.score, difference, low, high, is_few)
     return results, few
 
 
-def _predictions(run: FinishedRun, client: int, x: PyTree) -> np.ndarray:
+def intervals_over_examples(
+    metric: Metric, predictions: Sequence[np.ndarray], examples: Examples, seed: int
+) -> tuple[list[tuple[float, float]], bool]:
+    """By a bootstrap over a client's test examples, how far models are better than the first one.
+
+    Args:
+      metric: of the scores.
+      predictions: of each of R models [n, ...].
+      examples: of the client, n.
+      seed: of the draws.
+
+    Returns:
+      The 95 % interval of each model's difference from the first one [R - 1], NaN where it is not
+      defined, and whether the examples are too few for it.
+    """
+    _, y, weight = map(np.asarray, examples)
+    has_labels = np.issubdtype(y.dtype, np.integer) and y.ndim == 1
+    strata = y if has_labels else np.zeros(len(y), int)
+    counts = np.unique(strata, return_counts=True)[1]
+    values = bootstrap(metric.score, predictions, y, weight, strata, seed=seed)
+    # Of examples that are each alone in their stratum all resamples are the same.
+    intervals = [
+        _interval(metric, row, values[0]) if counts.max() > 1 else (math.nan, math.nan)
+        for row in values[1:]
+    ]
+    return intervals, bool(counts.min() < FEW)
+
+
+def predict_all(predict: Callable[[PyTree], np.ndarray], x: PyTree) -> np.ndarray:
     """Logits or numbers for the inputs [n, ...], from a program that other clients share."""
     # A row of zeros may be no input, as where a series must have an end.
     rows = tree.rows(x)
@@ -336,7 +378,7 @@ def _predictions(run: FinishedRun, client: int, x: PyTree) -> np.ndarray:
         filling = np.repeat(array[:1], padded_size(rows) - rows, axis=0)
         return np.concatenate([array, filling])
 
-    return run.scores(client, jax.tree.map(padded, x))[:rows]
+    return predict(jax.tree.map(padded, x))[:rows]
 
 
 def _interval(metric: Metric, values: np.ndarray, others: np.ndarray) -> tuple[float, float]:

@@ -205,17 +205,36 @@ def calibrate(run: FinishedRun, score: Score = "lac", *, seed: int | None = None
 
 def _graph(run: FinishedRun, clients: Sequence[int], seed: int | None) -> np.ndarray | None:
     """What an example of each client weighs for each one, when that last took part [C, C]."""
+    mixtures = last_mixtures(run)
+    if mixtures is None:
+        return None
+    rows = mixtures[run.seeds.place(seed, None)]
+    counts = np.array([len(run.train(client, seed=seed).y) for client in clients])
+    return np.stack([weights_of_clients(rows[client], counts, client) for client in clients])
+
+
+def last_mixtures(run: FinishedRun) -> np.ndarray | None:
+    """The weights of the clients' models in those of each, when that last took part [S, C, C].
+
+    Where parts of the model have their own weights, they are those of the first part. A client that
+    never took part has its own model.
+
+    Args:
+      run: with S seeds and folds.
+
+    Returns:
+      None if the method has no weights.
+    """
     if open_graph(run.directory) is None:
         return None
     arrays = run.graph
     name = next(one for one in arrays if one.startswith(WEIGHTS))
-    ids, weights = arrays["ids"], arrays[name]
-    if run.seeds.count > 1:
-        place = run.seeds.place(seed, None)
-        ids, weights = ids[place], weights[place]
-    counts = np.array([len(run.train(client, seed=seed).y) for client in clients])
-    rows = np.eye(len(counts))
-    for members, one in zip(ids, weights, strict=True):
-        rows[members] = 0.0
-        rows[np.ix_(members, members)] = one
-    return np.stack([weights_of_clients(rows[client], counts, client) for client in clients])
+    several = (run.seeds.with_axis(arrays["ids"]), run.seeds.with_axis(arrays[name]))
+    mixtures = []
+    for ids, weights in zip(*several, strict=True):
+        rows = np.eye(run.config.clients or 0)
+        for members, one in zip(ids, weights, strict=True):
+            rows[members] = 0.0
+            rows[np.ix_(members, members)] = one
+        mixtures.append(rows)
+    return np.stack(mixtures)

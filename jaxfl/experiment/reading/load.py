@@ -15,7 +15,7 @@ from jaxtyping import PyTree
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import InputError, check
 from jaxfl.core.ragged import is_ragged
-from jaxfl.core.types import Algorithm, Dataset, Federation, Params, Task
+from jaxfl.core.types import Algorithm, Dataset, Params, Task
 from jaxfl.data.table.schema import Schema
 from jaxfl.experiment.config import Config, by_subject, load_config, resolve
 from jaxfl.experiment.reading.calibration import (
@@ -349,7 +349,7 @@ class FinishedRun:
         key = which, self._place(number, seed, fold)
         if key not in self._temperatures:
             check_calibration(self.config, self._inputs, self.directory)
-            x, labels, _ = examples_of(self._federation, "val", key[1])
+            x, labels, _ = examples_of(self.data.federation, "val", key[1])
             self._temperatures[key] = temperature_of(
                 labels,
                 lambda: self.scores(number, x, which=which, seed=seed, fold=fold),
@@ -381,7 +381,7 @@ class FinishedRun:
           ((8, 8, 1), True, True)
         """
         place = self._place(self.client_id(client), seed, fold)
-        return examples_of(self._federation, "test", place)
+        return examples_of(self.data.federation, "test", place)
 
     def val(
         self, client: int | str, *, seed: int | None = None, fold: int | None = None
@@ -403,7 +403,7 @@ class FinishedRun:
           (True, True)
         """
         place = self._place(self.client_id(client), seed, fold)
-        return examples_of(self._federation, "val", place)
+        return examples_of(self.data.federation, "val", place)
 
     def train(
         self, client: int | str, *, seed: int | None = None, fold: int | None = None
@@ -431,7 +431,7 @@ class FinishedRun:
           ((8, 8, 1), True, True)
         """
         place = self._place(self.client_id(client), seed, fold)
-        return examples_of(self._federation, "train", place)
+        return examples_of(self.data.federation, "train", place)
 
     def _place(self, client: int, seed: int | None, fold: int | None) -> tuple[int, ...]:
         """Where a client stands in the arrays of the run, behind an axis of seeds if there is one.
@@ -483,25 +483,20 @@ class FinishedRun:
 
     def _examples(self, place: tuple[int, ...]) -> Dataset:
         """The training examples of a client, for methods that predict with them."""
-        return jax.tree.map(
-            lambda leaf: leaf[place], self._data.federation.train, is_leaf=is_ragged
-        )
+        return jax.tree.map(lambda leaf: leaf[place], self.data.federation.train, is_leaf=is_ragged)
 
     @cached_property
     def _temperatures(self) -> dict[tuple[Models, tuple[int, ...]], float]:
         """Those that were asked for."""
         return {}
 
-    @property
-    def _federation(self) -> Federation:
+    @cached_property
+    def data(self) -> Data:
         """The clients' data of the run.
 
         Raises:
           InputError: see `check_data`.
         """
-        check_data(self._data, self.directory, self.config)
-        return self._data.federation
-
-    @cached_property
-    def _data(self) -> Data:
-        return gather(resolve(self.config))
+        data = gather(resolve(self.config))
+        check_data(data, self.directory, self.config)
+        return data

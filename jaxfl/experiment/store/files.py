@@ -52,6 +52,7 @@ RUN_FILES = (
     *_with_panels("curves", "graph", "partition"),
     *_pictures("graph_by_layer"),
     "graph.gif",
+    *("worth.csv", "worth.png"),
 )
 COMPARISON_FILES = (
     *("comparison.json", "comparison.md", "comparison.tex", "scores.csv", "scores.json"),
