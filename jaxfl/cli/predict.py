@@ -23,7 +23,7 @@ from jaxfl.data.table.read import Sheet, formats, read_sheet, without
 from jaxfl.data.table.windows import examples
 from jaxfl.data.targets import check_pairs
 from jaxfl.experiment.reading.client_ids import id_or_name
-from jaxfl.experiment.reading.conformal import calibrate
+from jaxfl.experiment.reading.conformal import calibrate, is_survival
 from jaxfl.experiment.store import files
 from jaxfl.experiment.tables.formats import csv_text
 from jaxfl.simulation import processes
@@ -71,7 +71,7 @@ def predict(command: Predict, console: Console) -> None:
     names = [new.name, *numbers]
     columns = [new.rows, *map(new.words, numbers.values())]
     if command.conformal is not None:
-        add_sets(names, columns, command, run, client, run.scores(client, new.x, **whose), new)
+        add_sets(names, columns, command, run, client, new)
     if command.times:
         curves = run.survival(client, new.x, command.times, **whose)
         names += [f"free_{time:g}" for time in command.times]
@@ -110,7 +110,6 @@ def add_sets(
     command: Predict,
     run: experiment.FinishedRun,
     client: int,
-    outputs: np.ndarray,
     new: "Examples",
 ) -> None:
     """Adds the set of each example: its labels, or the two ends of the interval.
@@ -133,14 +132,17 @@ def add_sets(
             f"{1 - alpha:.0%}, so that they hold everything: give --calibration all or graph, or a "
             "larger --conformal"
         )
-    sets = found.sets(client, outputs, command.calibration, alpha)
+    sets = found.sets(client, new.x, command.calibration, alpha)
     if found.classes:
         labels = new.classes or tuple(map(str, range(found.classes)))
         names.append("set")
         columns.append([" ".join(labels[k] for k in np.flatnonzero(one)) for one in sets])
         return
-    names += ["low", "high"]
-    columns += [new.words(column) for column in sets.T]
+    ends = {"low": sets[:, 0], "high": sets[:, 1]}
+    if is_survival(run):
+        ends = {"free_until": sets[:, 0]}
+    names += ends
+    columns += map(new.words, ends.values())
 
 
 def warn_of_first(run: experiment.FinishedRun, command: Predict) -> None:

@@ -74,6 +74,12 @@ def test_risks_and_curves_are_learned_and_predicted(here, capsys, loss):
     age = np.loadtxt("south.csv", delimiter=",", skiprows=1)[:, 0]
     assert np.corrcoef(age, risk)[0, 1] > 0.8
     assert np.all((early > late) & (late > 0) & (early < 1))
+    assert main([*predict, "--conformal", "0.1", "--out", "sets.csv"]) == 0
+    with open("sets.csv", newline="") as file:
+        bounds = np.array([float(row["free_until"]) for row in csv.DictReader(file)])
+    assert np.all(np.diff(bounds[np.argsort(risk)]) <= 1e-6)
+    assert main(["report", "runs/fedavg", "--conformal", "0.1"]) == 0
+    assert "bound: the mean time until which" in capsys.readouterr().out
     # The higher the risk, the less are free of the event.
     assert np.all(np.diff(late[np.argsort(risk)]) <= 1e-6)
 

@@ -11,15 +11,19 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
+from jaxtyping import PyTree
 
+from jaxfl.core import tree
 from jaxfl.core.errors import check
 from jaxfl.core.options import checked
 from jaxfl.experiment.reading.load import FinishedRun
 from jaxfl.experiment.store.graph_file import WEIGHTS, open_graph
 
-Score = Literal["lac", "aps"]
+Score = Literal["lac", "aps", "absolute", "normalised"]
 Calibration = Literal["own", "all", "graph"]
 CALIBRATIONS: tuple[Calibration, ...] = get_args(Calibration)
+NEAREST = 10  # training examples whose errors say how hard an example is
+INSTANTS = 41  # at which a curve is read
 
 
 class Coverage(NamedTuple):
@@ -28,7 +32,8 @@ class Coverage(NamedTuple):
     calibrated: int  # examples whose scores have a weight
     threshold: float  # infinite where these are too few for the level
     covered: float  # the share of the test examples whose set holds the truth
-    size: float  # the mean number of labels in a set, or the width of an interval
+    # the mean number of labels in a set, the width of an interval, or the bound of a time
+    size: float
 
 
 @checked
@@ -116,7 +121,7 @@ class Calibrated(NamedTuple):
 
     run: FinishedRun
     score: Score
-    classes: int  # 0 for numbers
+    classes: int  # 0 for numbers and times
     scores: list[np.ndarray]  # of each client [C][n]
     graph: np.ndarray | None  # what an example of each client weighs for each one [C, C]
     seed: int | None = None  # of the run; the first if None
@@ -133,20 +138,27 @@ class Calibrated(NamedTuple):
         given = np.concatenate(each)
         return threshold(np.concatenate(self.scores), given, alpha), int((given > 0).sum())
 
-    def sets(self, client: int, outputs: np.ndarray, by: Calibration, alpha: float) -> np.ndarray:
+    def sets(self, client: int, x: PyTree, by: Calibration, alpha: float) -> np.ndarray:
         """Which labels are in the set of each example [n, classes], or the intervals' ends [n, 2].
+
+        The interval of a time to an event has no upper end.
 
         Args:
           client: its id.
-          outputs: of its model [n, ...].
+          x: inputs [n, ...].
           by: what calibrates.
           alpha: the share of sets that may miss the truth.
         """
         limit, _ = self.threshold(client, by, alpha)
+        expected = expectations(self.run, client, x, self.score, self.seed)
         if self.classes:
-            return misfits(outputs, self.score) <= limit
-        centre = np.asarray(outputs, float).reshape(-1, 1)
-        return np.concatenate([centre - limit, centre + limit], axis=1)
+            return misfits(expected, self.score) <= limit
+        centre, scale = expected.T
+        # An infinite limit is one of a scale of 0 too.
+        away = limit * scale if np.isfinite(limit) else np.full_like(scale, np.inf)
+        if is_survival(self.run):
+            return np.stack([np.exp(centre - away), np.full_like(centre, np.inf)], axis=1)
+        return np.stack([centre - away, centre + away], axis=1)
 
     def coverage(self, client: int, by: Calibration, alpha: float) -> Coverage:
         """What the sets of a client are worth on its test examples; NaN without any."""
@@ -154,26 +166,36 @@ class Calibrated(NamedTuple):
         x, y, _ = self.run.test(client, seed=self.seed)
         if not len(y):
             return Coverage(count, limit, math.nan, math.nan)
-        found = self.sets(client, self.run.scores(client, x, seed=self.seed), by, alpha)
+        found = self.sets(client, x, by, alpha)
         if self.classes:
             covered = found[np.arange(len(y)), y]
             return Coverage(count, limit, float(covered.mean()), float(found.sum(axis=1).mean()))
-        inside = (found[:, 0] <= y.reshape(-1)) & (y.reshape(-1) <= found[:, 1])
-        return Coverage(count, limit, float(inside.mean()), 2 * limit)
+        survival = is_survival(self.run)
+        low, high = found.T
+        truth = y[:, 0] if survival else y.reshape(-1)
+        inside = (low <= truth) & (truth <= high)
+        size = low if survival else high - low
+        return Coverage(count, limit, float(inside.mean()), float(size.mean()))
 
 
 @checked
-def calibrate(run: FinishedRun, score: Score = "lac", *, seed: int | None = None) -> Calibrated:
+def calibrate(
+    run: FinishedRun, score: Score | None = None, *, seed: int | None = None
+) -> Calibrated:
     """The scores of all clients' validation examples.
 
     Args:
       run: with its models, whose data set is at hand.
-      score: of classes, see `misfits`; of numbers it is the distance of the prediction.
+      score: of classes "lac" or "aps", see `misfits`; of numbers "absolute", the distance of the
+        prediction, or "normalised", that over `difficulties`; "lac" and "absolute" if None. Of
+        times to an event it is the log of the expected time over the observed one, so that sets are
+        lower bounds of the observed time, and of that of the event, which is never earlier
+        (Candès, Lei and Ren, Conformalized survival analysis, JRSS B, 2023, section 2.1).
       seed: of the run, if it has several; the first if None.
 
     Raises:
-      InputError: targets are neither one label nor one number, clients were validated on the test
-        set, or the models or the data set are not there.
+      InputError: targets are not one label, number or time, or of another kind than the score,
+        clients were validated on the test set, or the models or the data set are not there.
 
     Example:
       >>> found = calibrate(load("runs/digits"))
@@ -181,8 +203,9 @@ def calibrate(run: FinishedRun, score: Score = "lac", *, seed: int | None = None
       True
     """
     inputs: Any = run.summary.get("inputs", {})
+    survival = is_survival(run)
     check(
-        "target" not in inputs,
+        survival or "target" not in inputs,
         f"the targets of {run.directory} are several an example: sets are of one label or number",
     )
     check(
@@ -191,16 +214,112 @@ def calibrate(run: FinishedRun, score: Score = "lac", *, seed: int | None = None
         "with --val above 0",
     )
     clients = range(run.config.clients or 0)
-    classes = int(inputs.get("classes", 0))
+    classes = 0 if survival else int(inputs.get("classes", 0))
+    known: list[Score] = ["lac", "aps"] if classes else ["absolute", "normalised"]
+    known = known[:1] if survival else known
+    chosen = known[0] if score is None else score
+    check(
+        chosen in known,
+        f"--set-score is {chosen}: of the targets of {run.directory} expected one of "
+        f"{' '.join(known)}",
+    )
     scores = []
     for client in clients:
         x, y, _ = run.val(client, seed=seed)
-        outputs = run.scores(client, x, seed=seed) if len(y) else np.zeros((0, max(classes, 1)))
+        if not len(y):
+            scores.append(np.zeros(0))
+            continue
+        expected = expectations(run, client, x, chosen, seed)
         if classes:
-            scores.append(misfits(outputs, score)[np.arange(len(y)), y])
+            scores.append(misfits(expected, chosen)[np.arange(len(y)), y])
+            continue
+        centre, scale = expected.T
+        if survival:
+            with np.errstate(divide="ignore"):
+                scores.append(centre - np.log(y[:, 0].astype(float)))
         else:
-            scores.append(np.abs(outputs.reshape(-1).astype(float) - y.reshape(-1)))
-    return Calibrated(run, score, classes, scores, _graph(run, clients, seed), seed)
+            scores.append(np.abs(centre - y.reshape(-1)) / scale)
+    return Calibrated(run, chosen, classes, scores, _graph(run, clients, seed), seed)
+
+
+def is_survival(run: FinishedRun) -> bool:
+    """Whether the targets of a run are times to an event."""
+    inputs: Any = run.summary.get("inputs", {})
+    return bool(inputs.get("survival"))
+
+
+@checked
+def expectations(
+    run: FinishedRun, client: int, x: PyTree, score: Score, seed: int | None = None
+) -> np.ndarray:
+    """What a client's model expects: logits [n, classes], or a centre and its scale [n, 2].
+
+    The centre of a time is the log of the mean time free of the event up to the last known one, the
+    area under the curve.
+
+    Args:
+      run: with its models.
+      client: its id.
+      x: inputs [n, ...].
+      score: as in `calibrate`.
+      seed: likewise.
+    """
+    if is_survival(run):
+        train = run.train(client, seed=seed)
+        times, events = train.y.astype(float).T
+        last = run.ends[-1] if run.ends else times.max()
+        instants = np.linspace(0, last, INSTANTS)
+        if run.ends or events.any():
+            curves = run.survival(client, x, instants.tolist(), seed=seed)
+            area = np.trapezoid(curves, instants, axis=1)
+        else:
+            area = np.full(tree.rows(x), last)
+        return np.stack([np.log(area), np.ones_like(area)], axis=1)
+    outputs = run.scores(client, x, seed=seed)
+    if score in ("lac", "aps"):
+        return outputs
+    centre = outputs.reshape(-1).astype(float)
+    if score == "absolute":
+        return np.stack([centre, np.ones_like(centre)], axis=1)
+    train = run.train(client, seed=seed)
+    errors = np.abs(run.scores(client, train.x, seed=seed).reshape(-1) - train.y.reshape(-1))
+    return np.stack([centre, difficulties(train.x, errors, x)], axis=1)
+
+
+def difficulties(known: np.ndarray, errors: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """How large errors are near each example [n]: the mean of the nearest training examples.
+
+    A tenth of the mean of all is added, so that no interval is empty (Papadopoulos, Vovk and
+    Gammerman, Regression conformal prediction with nearest neighbours, JAIR 40, 2011, section 5).
+
+    Args:
+      known: inputs of training examples [N, ...], one array.
+      errors: of the model on these [N], at least 0.
+      x: inputs [n, ...].
+
+    Raises:
+      InputError: inputs are several arrays.
+
+    Example:
+      >>> known, errors = np.arange(20.0)[:, None], np.repeat([0.0, 2.0], 10)
+      >>> difficulties(known, errors, np.array([[1.0], [18.0]])).round(1).tolist()
+      [0.1, 2.1]
+    """
+    from sklearn.neighbors import NearestNeighbors  # it takes a second to import
+
+    check(
+        not isinstance(known, dict),
+        "--set-score normalised looks for near examples of one array, and these have several: take "
+        "absolute",
+    )
+    flat = np.asarray(known, float).reshape(len(known), -1)
+    deviation = flat.std(axis=0)
+    scale = np.where(deviation > 0, deviation, 1.0)
+    nearest = NearestNeighbors(n_neighbors=min(NEAREST, len(flat))).fit(flat / scale)
+    _, places = nearest.kneighbors(np.asarray(x, float).reshape(len(x), -1) / scale)
+    # Nothing is exact to the last digit.
+    least = max(0.1 * float(errors.mean()), 1e-9)
+    return errors[places].mean(axis=1) + least
 
 
 def _graph(run: FinishedRun, clients: Sequence[int], seed: int | None) -> np.ndarray | None:

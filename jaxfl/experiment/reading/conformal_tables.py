@@ -2,7 +2,13 @@
 
 import numpy as np
 
-from jaxfl.experiment.reading.conformal import CALIBRATIONS, Calibrated, Calibration, Coverage
+from jaxfl.experiment.reading.conformal import (
+    CALIBRATIONS,
+    Calibrated,
+    Calibration,
+    Coverage,
+    is_survival,
+)
 from jaxfl.experiment.tables.sections import Section
 from jaxfl.experiment.tables.tables import Cells, Meaning
 
@@ -19,7 +25,8 @@ def coverage_section(label: str, found: Calibrated, alpha: float) -> Section:
         way for way in CALIBRATIONS if way != "graph" or found.graph is not None
     ]
     names = found.run.names
-    size = "labels" if found.classes else "width"
+    survival = is_survival(found.run)
+    size = "labels" if found.classes else "bound" if survival else "width"
     titles = [
         "validation",
         "test",
@@ -40,9 +47,12 @@ def coverage_section(label: str, found: Calibrated, alpha: float) -> Section:
         ),
         (
             "",
-            f"{size}: the mean of a set"
-            if found.classes
-            else "width: of the interval, in the unit of the run's scores",
+            {
+                "labels": "labels: the mean of a set",
+                "width": "width: of an interval, the mean",
+                "bound": "bound: the mean time until which an example is free of the event; the "
+                "truth is the observed time",
+            }[size],
         ),
         (
             "",

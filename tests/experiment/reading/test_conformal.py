@@ -1,13 +1,18 @@
 """Sets with coverage beside MAPIE, and their guarantee by simulation."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from mapie.classification import SplitConformalClassifier
+from mapie.conformity_scores import ResidualNormalisedScore
 from mapie.regression import SplitConformalRegressor
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.neighbors import KNeighborsRegressor
 
 from jaxfl.core.errors import InputError
-from jaxfl.experiment.reading.conformal import misfits, threshold, weights_of_clients
+from jaxfl.experiment.reading.conformal import calibrate, misfits, threshold, weights_of_clients
+from jaxfl.experiment.reading.examples import Examples
 
 
 class OfLogits(ClassifierMixin, BaseEstimator):
@@ -87,6 +92,77 @@ def test_intervals_are_those_of_mapie():
     _, ends = peer.conformalize(x, y).predict_interval(x[:5])
     limit = threshold(np.abs(y - x[:, 0]), np.ones(120), 0.1)
     np.testing.assert_allclose(ends[:, :, 0], x[:5] + limit * np.array([[-1, 1]]), rtol=1e-9)
+
+
+def stub(tmp_path, inputs, **functions):
+    """A run of one client."""
+    config = SimpleNamespace(val=0.2, clients=1)
+    return SimpleNamespace(
+        directory=tmp_path, summary={"inputs": inputs}, config=config, ends=[], **functions
+    )
+
+
+def test_normalised_intervals_are_those_of_mapie(tmp_path):
+    """The errors near an example are the residuals that MAPIE is given by another model."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(size=(3, 300, 1))
+    y = x[..., 0] + (0.1 + x[..., 0]) * rng.normal(size=(3, 300))
+    train, val, new = (Examples(x[i], y[i], np.ones(300)) for i in range(3))
+    run = stub(
+        tmp_path,
+        {"classes": 0},
+        scores=lambda client, x, seed: x,
+        train=lambda client, seed: train,
+        val=lambda client, seed: val,
+        test=lambda client, seed: new,
+    )
+    found = calibrate(run, "normalised")
+    errors = np.abs(train.y - train.x[:, 0])
+    neighbours = KNeighborsRegressor(10).fit(train.x, errors)
+    residuals = OfNumbers().fit(x, y)
+    residuals.predict = lambda x: neighbours.predict(x) + 0.1 * errors.mean()
+    score = ResidualNormalisedScore(residuals, prefit=True)
+    peer = SplitConformalRegressor(
+        OfNumbers().fit(x, y), confidence_level=0.9, conformity_score=score, prefit=True
+    )
+    _, ends = peer.conformalize(val.x, val.y).predict_interval(new.x)
+    intervals = found.sets(0, new.x, "own", 0.1)
+    np.testing.assert_allclose(intervals, ends[:, :, 0], rtol=1e-6)
+    # Wider where errors are larger, and as wide in the mean as the errors ask for.
+    widths = np.ptp(intervals, axis=1)
+    assert widths[new.x[:, 0] > 0.7].mean() > 2 * widths[new.x[:, 0] < 0.3].mean()
+    assert found.coverage(0, "own", 0.1).covered == pytest.approx(0.9, abs=0.04)
+    with pytest.raises(InputError, match="expected one of absolute normalised"):
+        calibrate(run, "lac")
+
+
+@pytest.mark.parametrize("followed", [0.5, 50.0])
+def test_a_bound_of_a_time_holds_for_the_event_whoever_is_censored(tmp_path, followed):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2, 3000, 1))
+    event = rng.exponential(np.exp(-x[..., 0]))
+    # Censored sooner where the event comes sooner
+    seen = np.minimum(event, rng.exponential(followed * np.exp(-x[..., 0])))
+    val, new = (
+        Examples(x[i], np.stack([seen[i], seen[i] == event[i]], axis=1), np.ones(3000))
+        for i in range(2)
+    )
+    run = stub(
+        tmp_path,
+        {"survival": True, "target": [2]},
+        train=lambda client, seed: val,
+        val=lambda client, seed: val,
+        test=lambda client, seed: new,
+        survival=lambda client, x, times, seed: np.exp(-np.exp(x) * np.array(times)),
+    )
+    found = calibrate(run)
+    bounds, ends = found.sets(0, new.x, "own", 0.1).T
+    assert np.isposinf(ends).all()
+    assert np.corrcoef(np.log(bounds), x[1, :, 0])[0, 1] < -0.8
+    of_all = found.coverage(0, "own", 0.1)
+    assert of_all.size == pytest.approx(bounds.mean())
+    assert of_all.covered == pytest.approx(0.9, abs=0.02) == np.mean(bounds <= seen[1])
+    assert np.mean(bounds <= event[1]) >= of_all.covered
 
 
 @pytest.mark.parametrize("calibrating", [9, 30])
