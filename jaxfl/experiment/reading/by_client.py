@@ -175,6 +175,10 @@ def _answers_of(group: Group, against: str | None, client: str | None) -> Answer
     )
     if seeds > 1:
         results = _over_seeds(stored, answers)
+        defined = np.min([np.isfinite(one).sum(axis=0) for one in stored.values()], axis=0)
+        shown = np.isin(np.arange(count), clients)
+        notes = undefined_notes(np.where(shown, defined, 0), answers.names, seeds, answers.members)
+        answers.notes.extend(notes)
     else:
         results, few = _over_examples(runs, stored, answers)
         answers.notes.extend(_few_notes(few, answers))
@@ -414,6 +418,30 @@ def _notes(run: FinishedRun, seeds: int) -> list[str]:
             "them; --data-seed would keep the clients."
         )
     return notes
+
+
+def undefined_notes(
+    defined: np.ndarray, names: Sequence[str], seeds: int, members: str
+) -> list[str]:
+    """Whose means are of some of the seeds, as the score is not defined in the others.
+
+    Args:
+      defined: in how many seeds each client has a score [C].
+      names: of the clients; none if they have none.
+      seeds: how many there are, times folds.
+      members: what these are.
+
+    Example:
+      >>> undefined_notes(np.array([5, 2]), ["north", "south"], 5, "5 folds")
+      ['Means are of fewer than 5 folds where the score is not defined in all: south (2).']
+    """
+    some = np.flatnonzero((defined > 0) & (defined < seeds)).tolist()
+    texts = [f"{names[one] if names else one} ({defined[one]})" for one in some[:10]]
+    texts += [f"{len(some) - 10} more"] if len(some) > 10 else []
+    if not texts:
+        return []
+    words = "Means are of fewer than"
+    return [f"{words} {members} where the score is not defined in all: {', '.join(texts)}."]
 
 
 def _few_notes(few: list[int], answers: Answers) -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxfl.experiment.pictures.drawing import render
 from jaxfl.experiment.pictures.worth import draw_worth
-from jaxfl.experiment.reading.by_client import FEW, Result, mean
+from jaxfl.experiment.reading.by_client import FEW, Result, mean, undefined_notes
 from jaxfl.experiment.reading.load import FinishedRun
 from jaxfl.experiment.store import files
 from jaxfl.experiment.studies.worth import Worth
@@ -128,7 +128,7 @@ def _by_receiver(worth: Worth, label: str) -> Section:
         [],
         narrows=False,
         first="client",
-        lines=tuple(_sentences(worth, form)),
+        lines=(*_sentences(worth, form), *_undefined(worth)),
     )
 
 
@@ -244,6 +244,14 @@ def _sentences(worth: Worth, form: str) -> list[str]:
             "of a label; no sentence tells of them."
         )
     return texts
+
+
+def _undefined(worth: Worth) -> list[str]:
+    seeds = worth.run.seeds
+    scores = seeds.with_axis(worth.run.clients["deployed_test"])[:, -1]
+    defined = np.isfinite(scores).sum(axis=0)
+    members = members_text(seeds.count, seeds.folds)
+    return undefined_notes(defined, worth.run.names, seeds.count, members)
 
 
 def _kind(worth: Worth) -> str:
