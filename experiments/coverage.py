@@ -125,7 +125,7 @@ def table_of(dataset: str, methods: dict[str, dict[str, Any]]) -> Table:
 def draw(found: Found) -> Figure:
     """The mean coverage of each client by the three ways, and its deviation over the splits."""
     columns = max(map(len, found.values()))
-    figure, panels = canvas(columns, width=4.2, height=3.4, rows=len(found))
+    figure, panels = canvas(columns, width=3.8, height=2.4, rows=len(found))
     for row, (dataset, methods) in enumerate(found.items()):
         for column, (method, clients) in enumerate(methods.items()):
             panel = panels[row * columns + column]
@@ -141,11 +141,12 @@ def draw(found: Found) -> Figure:
                     label=way,
                 )
             panel.axhline(100 * (1 - ALPHA), color="0.6", linewidth=0.8)
-            panel.set_ylim(55, 101)
+            panel.set_ylim(74, 102)
             panel.set_title(literal(f"{dataset}, {method}"), fontsize=9)
             panel.set_xticks(range(len(clients)), [literal(one) for one in clients], fontsize=7)
-            panel.set_ylabel("coverage in %")
-    panels[0].legend(frameon=False, fontsize=8)
+    panels[0].set_ylabel("coverage in %")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, fontsize=8, ncols=3, loc="outside lower center")
     return figure
 
 
