@@ -10,6 +10,7 @@ two classes. `initial_state(algorithm)` gives the shapes of a state of four clie
 (`tests/examples.py`).
 """
 
+from jaxfl.algorithms.afl import afl
 from jaxfl.algorithms.apfl import apfl
 from jaxfl.algorithms.apple import apple
 from jaxfl.algorithms.cfl import cfl
@@ -67,9 +68,11 @@ from jaxfl.algorithms.pfedme import pfedme
 from jaxfl.algorithms.pfedsim import pfedsim
 from jaxfl.algorithms.pooled import pooled
 from jaxfl.algorithms.push_sum import push_sum
+from jaxfl.algorithms.qffl import qffl
 from jaxfl.algorithms.safe_graph import safe_graph
 from jaxfl.algorithms.scaffold import scaffold
 from jaxfl.algorithms.sfl import sfl
+from jaxfl.algorithms.term import term
 from jaxfl.algorithms.trust import trust
 from jaxfl.core.types import AlgorithmFactory
 
@@ -79,6 +82,7 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         local,
         fedavg,
         fedavg_ft,
+        afl,
         apfl,
         apple,
         cfl,
@@ -139,9 +143,11 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         pfedsim,
         pooled,
         push_sum,
+        qffl,
         safe_graph,
         scaffold,
         sfl,
+        term,
         trimmed_mean,
         trust,
     )

@@ -24,6 +24,7 @@ it; until then it stays in the method's file. `admm` is a module, of GFed and GF
 - labels and prototypes: `class_count`, `class_sizes`, `has_labels`, `require_labels`, `Prototypes`,
   `no_prototypes`, `client_prototypes`, `distance_to_prototypes`, `mean_prototypes`
 - messages over edges: `deliver`, `init_past`, `mix_delivered`, `copies_of`
+- clients that tell a loss: `train_and_tell`, `told_losses`
 - late clients: `Discount`, `discount`, `shares`, `stale_starts`
 """
 
@@ -89,6 +90,7 @@ from jaxfl.algorithms.steps.prototypes import (
 )
 from jaxfl.algorithms.steps.staleness import Discount, discount, shares, stale_starts
 from jaxfl.algorithms.steps.templates import global_model, partial_model
+from jaxfl.algorithms.steps.told_losses import told_losses, train_and_tell
 from jaxfl.core.messages import download_server, report_of
 
 __all__ = [
@@ -159,7 +161,9 @@ __all__ = [
     "take_mean",
     "take_offered",
     "take_part",
+    "told_losses",
     "train_and_send",
+    "train_and_tell",
     "train_choice",
     "training_features_of",
 ]
