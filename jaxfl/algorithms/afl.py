@@ -61,7 +61,7 @@ def afl(task: Task, *, rate: Annotated[Scalar, NOT_NEGATIVE] = 0.01) -> Algorith
 
     def init(key: PRNGKey, train: Dataset) -> tuple[tuple, ServerState]:
         clients = train.mask.shape[0]
-        mixture = jnp.full(clients, 1 / clients)
+        mixture = jnp.ones(clients) / clients
         return (), ServerState(task.problem.init(key), mixture)
 
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:

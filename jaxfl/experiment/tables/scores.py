@@ -90,8 +90,10 @@ def score_text(measure: str, stages: SeedStatistics, stage: Stage, name: Statist
     value = score_of(stages, stage, name)
     if value is None:
         return "-"
-    seeds = [metric.shown(seed) for seed in by_seed(stages, stage, name)]
-    return f"{metric.shown(value):{metric.format}}{spread_text(seeds, metric.format)}"
+    # A deviation over clients has no sign, whichever scores are better.
+    shown = [metric.shown(one) for one in (value, *by_seed(stages, stage, name))]
+    first, *seeds = map(abs, shown) if name == "std" else shown
+    return f"{first:{metric.format}}{spread_text(seeds, metric.format)}"
 
 
 def spread_text(seeds: Sequence[float], digits: str) -> str:

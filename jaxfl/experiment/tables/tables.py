@@ -261,7 +261,7 @@ def _further_cells(summary: Summary, part: Part, *, stops: bool) -> dict[str, st
     titles = (
         LAST_ROUND,
         *TIMED,
-        *("sent", "received", "gradients", "seconds", "best by validation", "weighted"),
+        *("sent", "received", "gradients", "seconds", "best by validation", "weighted", "spread"),
         *GRAPH,
     )
     if part != "final":
@@ -279,6 +279,7 @@ def _further_cells(summary: Summary, part: Part, *, stops: bool) -> dict[str, st
         "seconds": f"{summary['seconds']:.1f}",
         "best by validation": text,
         "weighted": score_text(measure, summary["final"], "deployed", "weighted"),
+        "spread": score_text(measure, summary["final"], "deployed", "std"),
         **{title: "-" if number is None else f"{number:.2f}" for title, number in numbers.items()},
     }
 
@@ -361,6 +362,7 @@ def meaning_of_scores(runs: Runs) -> Meaning:
         ("seconds", "without compiling"),
         ("best by validation", "each client at its own best validation score"),
         ("weighted", "by numbers of examples"),
+        ("spread", "standard deviation over clients"),
         ("collaborators", "effective number of clients to whom a client listens, last round"),
         ("groups found", "adjusted Rand index of the weights' blocks and the true groups"),
         ("malicious weight", "what benign clients give to malicious ones"),

@@ -45,6 +45,15 @@ def test_a_gain_needs_one_reference_with_the_same_clients():
     assert column(lower_rate, "over local")["ditto"] == "+20.0"
 
 
+@pytest.mark.parametrize(("measure", "shown"), [("accuracy", "10.0 ±0.0"), ("log_loss", "0.100")])
+def test_the_spread_over_clients_has_no_sign(measure, shown):
+    """A loss is stored as minus its value, and so a deviation would be shown below 0."""
+    found = run("local", *((0.5, 0.7) if measure == "accuracy" else (-0.5,)), measure=measure)
+    for part in (found.summary["final"], *found.summary["final"].get("seeds", [])):
+        part["deployed"]["std"] = 0.1
+    assert column({"local": found}, "spread") == {"local": shown}
+
+
 def test_columns_without_a_value_are_left_out():
     assert "fine-tuned" not in table_cells({"local": run("local", 0.5)}).titles
     found = {"local": run("local", 0.5, fine_tuned=0.75)}
