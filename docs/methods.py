@@ -95,6 +95,7 @@ FAMILIES = (
             *("fedavgm", "fedadam", "fedyogi"),
         ),
     ),
+    Family("Fair", "the model of all, in which a large loss counts more", ("qffl", "afl", "term")),
     Family(
         "A global model, made personal",
         "a model of its own that starts from, or stays near, the model of all",

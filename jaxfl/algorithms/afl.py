@@ -33,7 +33,7 @@ from jaxfl.kernels import mix, project_rows, size_weights
     personal="",
     sends="its model, and the loss of the model that it received",
     defaults="the code of q-FFL's authors",
-    advice="rate: the larger, the fewer clients count; one model cannot fit clients that differ",
+    advice="lower rate: at 0 clients count equally; one model cannot fit clients that differ",
 )
 def afl(task: Task, *, rate: Annotated[Scalar, NOT_NEGATIVE] = 0.01) -> Algorithm:
     """FedAvg in which clients with a large loss gain weight from round to round.

@@ -41,8 +41,8 @@ SMALLEST = 1e-10
     personal="",
     sends="its model, the loss of the model that it received, and how far its local steps go",
     defaults="the paper, for Synthetic and Sent140",
-    advice="q: the larger, the more the worst clients count, and the shorter the server's steps; "
-    "one model cannot fit clients that differ",
+    advice="lower q: the larger it is, the shorter are the steps of the server; one model cannot "
+    "fit clients that differ",
 )
 def qffl(task: Task, *, q: Annotated[Scalar, NOT_NEGATIVE] = 1.0) -> Algorithm:
     """FedAvg in which a client's weight is a power of its loss, and steep losses shorten the step.

@@ -29,8 +29,7 @@ from jaxfl.kernels import mix, size_weights
     personal="",
     sends="its model, and the loss of the model that it received",
     defaults="the authors' code",
-    advice="tilt: the larger, the more the worst clients count; one model cannot fit clients that "
-    "differ",
+    advice="lower tilt: at 0 it is FedAvg; one model cannot fit clients that differ",
 )
 def term(task: Task, *, tilt: Scalar = 0.1) -> Algorithm:
     """FedAvg in which a client's weight grows exponentially with its loss.

@@ -137,6 +137,7 @@ OBJECTIVES = {
 }
 
 
+@pytest.mark.slow(seconds=15)
 @pytest.mark.parametrize("method", METHODS)
 def test_clients_that_contradict_each_other_end_at_the_minimum_of_the_objective(method):
     """Three clients want 0 and one wants 4: the mean is 1, the least loss of the worst is at 2."""
@@ -209,6 +210,7 @@ def test_a_cohort_of_afl_shares_what_its_clients_have():
     np.testing.assert_array_equal(after.state.record, nothing)
 
 
+@pytest.mark.slow(seconds=15)
 @pytest.mark.parametrize("method", METHODS)
 def test_reverse_mode_gives_the_slope_by_the_option(method):
     """Two rounds, in which one client of three has lost its upload."""

@@ -125,6 +125,10 @@ OPEN = {  # what the server learns beside, by default hyper-parameters
         "learned_graph",  # clients choose a mixture by their validation losses
         "safe_graph",  # weights follow means of the examples, and clients choose by their scores
         "fedcollab",  # coalitions follow discriminators of the examples, without noise
+        # weights follow losses, which clients tell without noise
+        "qffl",
+        "afl",
+        "term",
         "pooled",  # one place has all examples
     },
     "example": {
@@ -145,6 +149,9 @@ OPEN = {  # what the server learns beside, by default hyper-parameters
         "safe_graph",
         "fedcollab",
         "pfedgat",  # sends plain gradients of validation losses
+        "qffl",
+        "afl",
+        "term",
         "pooled",
     },
 }
