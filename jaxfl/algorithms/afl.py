@@ -65,7 +65,7 @@ def afl(task: Task, *, rate: Annotated[Scalar, NOT_NEGATIVE] = 0.01) -> Algorith
         return (), ServerState(task.problem.init(key), mixture)
 
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
-        losses, sizes = steps.told_losses(uploads, uploads.plain)
+        losses, sizes = steps.client_losses(uploads, uploads.plain)
         counted = sizes > 0
         mixture = jnp.where(counted, state.record, 0.0)
         total = mixture.sum()

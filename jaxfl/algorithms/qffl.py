@@ -76,7 +76,7 @@ def qffl(task: Task, *, q: Annotated[Scalar, NOT_NEGATIVE] = 1.0) -> Algorithm:
 
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
         losses, distances = uploads.plain
-        losses, sizes = steps.told_losses(uploads, losses)
+        losses, sizes = steps.client_losses(uploads, losses)
         losses = jnp.maximum(losses, SMALLEST)
         # The weights of the D_i, relative to the largest loss, so that no power overflows.
         weights = size_weights(sizes * (losses / losses.max()) ** q)

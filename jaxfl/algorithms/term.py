@@ -54,7 +54,7 @@ def term(task: Task, *, tilt: Scalar = 0.1) -> Algorithm:
     """
 
     def aggregate(uploads: Uploads) -> tuple[Params, Float[Array, "m"]]:
-        losses, sizes = steps.told_losses(uploads, uploads.plain)
+        losses, sizes = steps.client_losses(uploads, uploads.plain)
         # Relative to the largest exponent, so that nothing overflows.
         exponents = tilt * losses
         largest = jnp.where(sizes > 0, exponents, -jnp.inf).max()

@@ -24,7 +24,7 @@ it; until then it stays in the method's file. `admm` is a module, of GFed and GF
 - labels and prototypes: `class_count`, `class_sizes`, `has_labels`, `require_labels`, `Prototypes`,
   `no_prototypes`, `client_prototypes`, `distance_to_prototypes`, `mean_prototypes`
 - messages over edges: `deliver`, `init_past`, `mix_delivered`, `copies_of`
-- clients that tell a loss: `train_and_tell`, `told_losses`
+- clients that tell a loss: `train_and_tell`, `client_losses`
 - late clients: `Discount`, `discount`, `shares`, `stale_starts`
 """
 
@@ -47,6 +47,7 @@ from jaxfl.algorithms.steps.aligned_models import (
 )
 from jaxfl.algorithms.steps.all_models import Offer, choose_from_all, isolate_rows, keep_rows
 from jaxfl.algorithms.steps.choice import deploy_choice, offer, train_choice
+from jaxfl.algorithms.steps.client_losses import client_losses, train_and_tell
 from jaxfl.algorithms.steps.client_steps import (
     Init,
     deploy_common,
@@ -90,7 +91,6 @@ from jaxfl.algorithms.steps.prototypes import (
 )
 from jaxfl.algorithms.steps.staleness import Discount, discount, shares, stale_starts
 from jaxfl.algorithms.steps.templates import global_model, partial_model
-from jaxfl.algorithms.steps.told_losses import told_losses, train_and_tell
 from jaxfl.core.messages import download_server, report_of
 
 __all__ = [
@@ -110,6 +110,7 @@ __all__ = [
     "class_count",
     "class_features",
     "class_sizes",
+    "client_losses",
     "client_prototypes",
     "compose",
     "copies_of",
@@ -161,7 +162,6 @@ __all__ = [
     "take_mean",
     "take_offered",
     "take_part",
-    "told_losses",
     "train_and_send",
     "train_and_tell",
     "train_choice",

@@ -39,7 +39,7 @@ def train_and_tell(task: Task) -> Callable[[PRNGKey, tuple, Down, Cohort], tuple
     return client
 
 
-def told_losses(
+def client_losses(
     uploads: Uploads, losses: Float[Array, "m"]
 ) -> tuple[Float[Array, "m"], Float[Array, "m"]]:
     """The losses that clients have told, and their numbers of examples.
@@ -55,7 +55,7 @@ def told_losses(
       >>> losses = jnp.array([2.0, 3.0, jnp.nan, 5.0])
       >>> reported = jnp.array([True, True, True, False])
       >>> uploads = Uploads(cohort.ids, cohort.sizes, reported, (), ())
-      >>> [x.tolist() for x in told_losses(uploads, losses)]
+      >>> [x.tolist() for x in client_losses(uploads, losses)]
       [[2.0, 3.0, 0.0, 0.0], [10.0, 10.0, 0.0, 0.0]]
     """
     counted = uploads.reported & tree.finite_squares(losses, losses.size)
