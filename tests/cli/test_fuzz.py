@@ -16,7 +16,7 @@ def test_every_combination_is_refused_in_one_line_or_gives_sound_results(tmp_pat
     found = fuzz(25, 0, tmp_path)
     assert found["wrong"] == 0
     # Not nearly all are refused. How many depends on the options that there are to draw from.
-    assert found["finished"] >= 5
+    assert found["finished"] >= 3
 
 
 FOUND = [

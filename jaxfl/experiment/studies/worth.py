@@ -119,8 +119,8 @@ def leave_one_out(run: FinishedRun) -> Worth:
 
     Example:
       >>> worth = leave_one_out(load("runs/digits"))
-      >>> len(worth.results), worth.results[0][1].score > 0, worth.without.shape
-      (5, True, (5, 5))
+      >>> len(worth.results), worth.without.shape
+      (5, (5, 5))
     """
     clients = run.config.clients or 0
     check(clients > 1, f"the run of {run.directory} has one client: there is nobody to leave out")
