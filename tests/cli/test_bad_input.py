@@ -700,7 +700,7 @@ DATA_FILES = {
     "no_y": "no_y.npz lacks y_train",
     "no_x_test": "y_test of no_x_test.npz has shape (8,): expected (0,)",
     "no_y_test": "y_test of no_y_test.npz has shape (0,): expected (8,)",
-    "owners_2d": "owners of owners_2d.npz have shape (40, 2) and type int64: expected integers (40,)",
+    "owners_2d": "owners of owners_2d.npz have shape (40, 2) and type int64",
     "owners_float": "expected integers (40,)",
     "words_text": "vocabulary of words_text.npz is ['a']: expected positive integers",
     "words_0d": "vocabulary of words_0d.npz is 5: expected positive integers, a list of them",
