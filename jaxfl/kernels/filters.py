@@ -6,6 +6,7 @@ from jax.lax import Precision
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from jaxfl.core import tree
+from jaxfl.core.columns import column_max, column_sum
 from jaxfl.core.options import checked
 from jaxfl.core.shapes import Stack
 from jaxfl.core.trainable import of_statistics, trainable
@@ -152,11 +153,11 @@ def fisher_mean(
     def leaf(x: Array, information: Array) -> Array:
         column = by_model.reshape(-1, *[1] * (x.ndim - 1))
         # Relative to the largest of a parameter, so that no sum overflows.
-        largest = jnp.max(information * (column > 0), axis=0, keepdims=True)
-        relative = information / jnp.where(largest > 0, largest, 1.0)
-        share = column * jnp.where(largest > 0, relative, 1.0)
-        share = share / share.sum(axis=0, keepdims=True)
-        return jnp.sum(share * x, axis=0)
+        largest = column_max(information * (column > 0))
+        known = largest > 0
+        relative = information / jnp.where(known, largest, 1.0)[None]
+        share = column * jnp.where(known[None], relative, 1.0)
+        return column_sum(share / column_sum(share)[None] * x)
 
     return tree.cast_like(jax.tree.map(leaf, stacked, fisher), stacked)
 

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from jaxfl.core import tree
+from jaxfl.core.columns import column_sum, sorted_columns
 from jaxfl.core.options import checked
 from jaxfl.core.shapes import Stack
 from jaxfl.core.trainable import of_statistics, trainable
@@ -42,8 +43,8 @@ def trimmed_mean(stacked: Stack, trim: Scalar, reported: Bool[Array, "m"] | None
     def leaf(x: Array) -> Array:
         column = (-1, *[1] * (x.ndim - 1))
         # Values that do not count are sorted behind all others.
-        values = jnp.sort(jnp.where(reported.reshape(column), x, jnp.inf), axis=0)
-        return jnp.sum(jnp.where(middle.reshape(column), values, 0.0), axis=0) / middle.sum()
+        values = sorted_columns(jnp.where(reported.reshape(column), x, jnp.inf))
+        return column_sum(jnp.where(middle.reshape(column), values, 0.0)) / middle.sum()
 
     return jax.tree.map(leaf, stacked)
 
@@ -180,18 +181,28 @@ def bulyan(
 
     left = jax.lax.fori_loop(0, len(distances), choose, reported)
     chosen = reported & ~left
-    centre = median(stacked, chosen)
-    near = jnp.arange(chosen.size) < jnp.maximum(number - 2 * malicious, 1)
+    near = jnp.maximum(number - 2 * malicious, 1)
+    rank, some = jnp.arange(chosen.size), chosen.sum()
+    middle = (rank >= (some - 1) // 2) & (rank <= some // 2)
 
-    def leaf(x: Array, middle: Array) -> Array:
+    def leaf(x: Array) -> Array:
         column = (-1, *[1] * (x.ndim - 1))
-        # In order, so that of two values as near the smaller one counts, whoever sent it.
-        values = jnp.sort(jnp.where(chosen.reshape(column), x, jnp.inf), axis=0)
-        order = jnp.argsort(jnp.abs(values - middle[None]), axis=0, stable=True)
-        nearest = jnp.take_along_axis(values, order, axis=0)
-        return jnp.sum(jnp.where(near.reshape(column), nearest, 0.0), axis=0) / near.sum()
+        values = sorted_columns(jnp.where(chosen.reshape(column), x, jnp.inf))
+        of_middle = jnp.where(middle.reshape(column), values, 0.0)
+        centre = column_sum(of_middle) / middle.sum()
+        # The nearest ones follow each other. The first of them has as many before it as are farther
+        # from the centre than the one that would follow in its place; of two values as near the
+        # smaller one counts.
+        followed = jax.lax.dynamic_slice_in_dim(
+            jnp.concatenate([values, jnp.full_like(values, jnp.inf)]), near, chosen.size
+        )
+        farther = centre[None] - values > followed - centre[None]
+        first = column_sum(farther.astype(jnp.int32))[None]
+        place = rank.reshape(column)
+        nearest = jnp.where((place >= first) & (place < first + near), values, 0.0)
+        return column_sum(nearest) / near
 
-    return tree.cast_like(jax.tree.map(leaf, stacked, centre), stacked)
+    return tree.cast_like(jax.tree.map(leaf, stacked), stacked)
 
 
 @checked

@@ -1,0 +1,25 @@
+"""Columns are reduced and sorted as NumPy does it, whatever the number of rows."""
+
+import jax
+import numpy as np
+import pytest
+
+from jaxfl.core.columns import column_max, column_sum, sorted_columns
+
+# Of a group of rows that is whole, and of one that is not.
+COUNTS = [1, 2, 3, 7, 8, 9, 16, 29, 100]
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_columns_are_those_of_numpy(count):
+    x = np.random.default_rng(count).normal(size=(count, 5, 2)).astype(np.float32)
+    x[count // 2] = np.inf
+    np.testing.assert_array_equal(jax.jit(sorted_columns)(x), np.sort(x, axis=0))
+    np.testing.assert_array_equal(jax.jit(column_max)(x), x.max(axis=0))
+    x[count // 2] = 1.0
+    np.testing.assert_allclose(jax.jit(column_sum)(x), x.sum(axis=0), rtol=1e-5, atol=1e-5)
+
+
+def test_a_stack_of_stacks_is_sorted_by_rows():
+    x = np.random.default_rng(0).normal(size=(3, 11, 4)).astype(np.float32)
+    np.testing.assert_array_equal(jax.vmap(sorted_columns)(x), np.sort(x, axis=1))
