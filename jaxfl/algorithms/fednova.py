@@ -23,8 +23,8 @@ from jaxfl.training import data_loss, of_statistics
 
 # From this factor on the update of a client is multiplied by more than its first steps can carry.
 MUCH = 5.0
-# Between these is how far a client gets in units of the rate, a number of steps.
-SHORTEST, LONGEST = 1e-3, 1e9
+# Between these is how far a client gets along a gradient of 1: its steps times their rates.
+SHORTEST, LONGEST = 1e-9, 1e9
 
 
 @method(
