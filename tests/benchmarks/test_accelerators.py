@@ -179,7 +179,7 @@ def test_without_a_compiler_one_line_says_so_and_no_row_is_written(monkeypatch):
     monkeypatch.setattr(accelerators, "keep", keep)
     with pytest.raises(SystemExit, match="this environment has no compiler for cuda"):
         accelerators.main(platform="cuda")
-    with pytest.raises(SystemExit, match="there is no method fedavg2: choose from apfl, "):
+    with pytest.raises(SystemExit, match="there is no method fedavg2: choose from afl, "):
         accelerators.main(("fedavg2",), platform="cuda")
 
 

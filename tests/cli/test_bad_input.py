@@ -893,6 +893,8 @@ NO_RUNS = [
 REPORTS = [
     (["report"], "no directories: give those of runs or comparisons"),
     (["report", "nowhere"], "nowhere is no directory"),
+    (["worth", "nowhere"], "nowhere is no directory"),
+    (["worth"], "no directories: give those of runs or comparisons"),
     (["report", "good.npz"], "good.npz is no directory"),
     (["report", "a\0b"], r"a\x00b is no directory"),
     (["report", "held"], "held holds no finished run"),

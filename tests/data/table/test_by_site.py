@@ -183,7 +183,7 @@ def test_few_whole_numbers_of_a_site_are_numbers_where_all_have_many():
 def test_times_and_groups_of_sites_are_those_of_all_tables_at_once():
     sites = {
         name: table.assign(
-            days=RNG.exponential(900, len(table)).round(1),
+            days=RNG.exponential(900, len(table)).round(5),
             died=np.arange(len(table)) % 3 == 0,
             patient=[f"{name}{100 + row // 2}" for row in range(len(table))],
         ).astype({"died": int})
