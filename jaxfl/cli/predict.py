@@ -18,8 +18,8 @@ from jaxfl.core.errors import check, warn
 from jaxfl.core.text import composed
 from jaxfl.data.arrays import read_npz
 from jaxfl.data.image_files import SUFFIXES, image_files, read_images
-from jaxfl.data.table.prepare import weights_of_rows
 from jaxfl.data.table.read import Sheet, formats, read_sheet, without
+from jaxfl.data.table.schema import weights_of_rows
 from jaxfl.data.table.windows import examples
 from jaxfl.data.targets import check_pairs
 from jaxfl.experiment.reading.client_ids import id_or_name

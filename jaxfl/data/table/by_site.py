@@ -24,7 +24,6 @@ from jaxfl.data.table.fit import (
     combine,
     target_sums,
     warn_of_classes,
-    warn_of_ids,
     warn_of_words,
 )
 from jaxfl.data.table.read import Sheet, check_columns, read_sheet, sheet_of_frame, word_of
@@ -36,6 +35,7 @@ from jaxfl.data.table.schema import (
     to_json,
 )
 from jaxfl.data.table.summary import Choices, Summary, Sums, Task, summary_of
+from jaxfl.data.table.table_warnings import warn_of_ids
 from jaxfl.data.table.windows import examples
 
 LONGEST = 200  # letters of a word that a site may tell

@@ -360,46 +360,6 @@ def warn_of_classes(name: str, words: Mapping[str, Mapping[str, int]]) -> None:
         )
 
 
-def warn_of_ids(ids: Sequence[Cell], owners: Sequence[str], name: str) -> None:
-    """Warns if several rows of a site have the same name; each site may count from 1.
-
-    Args:
-      ids: of the rows [N].
-      owners: the site of each row [N].
-      name: of the column of ids.
-    """
-    pairs = Counter(zip(owners, ids, strict=True))
-    twice = [pair for pair, count in pairs.items() if count > 1]
-    if twice:
-        warn(
-            f"{len(twice):,} values of {name} name more than one row of a site "
-            f"({twice[0][1]!r:.40} of {twice[0][0]}): where such rows come to both the training "
-            f"and the test part, scores are too good; --group {name} keeps them together"
-        )
-
-
-def warn_of_groups(groups: Sequence[str], owners: Sequence[str], name: str) -> None:
-    """Warns of groups of which several sites have rows.
-
-    Args:
-      groups: of the rows [N].
-      owners: the site of each row [N].
-      name: of the column of groups.
-    """
-    sites: dict[str, dict[str, None]] = {}
-    for group, owner in zip(groups, owners, strict=True):
-        sites.setdefault(group, {})[owner] = None
-    shared = [
-        f"{group!r:.40} ({', '.join(sites[group])})" for group in sites if len(sites[group]) > 1
-    ]
-    if shared:
-        warn(
-            f"{len(shared):,} of {len(sites):,} values of {name} stand in several sites, such as "
-            f"{', '.join(shared[:3])}: scores are too good where one site is tested on what "
-            "another one trains on; if they name different ones, write the site before them"
-        )
-
-
 def warn_of_case(what: str, words: Sequence[str]) -> None:
     """Warns of words that differ in capitals alone.
 

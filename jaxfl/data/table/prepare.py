@@ -21,8 +21,6 @@ from jaxfl.data.table.fit import (
     in_order,
     warn_of_case,
     warn_of_classes,
-    warn_of_groups,
-    warn_of_ids,
     warn_of_words,
 )
 from jaxfl.data.table.read import (
@@ -40,13 +38,16 @@ from jaxfl.data.table.schema import (
     check_complete,
     groups_of_rows,
     names_of,
-    numbers,
+    rows_that_test,
     to_json,
+    weights_of_rows,
 )
 from jaxfl.data.table.summary import Choices
 from jaxfl.data.table.table_warnings import (
     check_header_rows,
     warn_of_events,
+    warn_of_groups,
+    warn_of_ids,
     warn_of_numbers,
     warn_of_rows,
 )
@@ -273,37 +274,6 @@ def arrays_of(
         tests = [rows_that_test(choices.split, sheet) for sheet in sheets]
         arrays["own_test"] = np.concatenate(tests)
     return arrays, schema, sites, words
-
-
-def weights_of_rows(name: str, sheet: Sheet) -> np.ndarray:
-    """What each row of a table weighs [N].
-
-    Raises:
-      InputError: a cell holds something else than a number of at least 0.
-    """
-    values = numbers(name, sheet)
-    for row, value in enumerate(values):
-        check(
-            value >= 0,
-            f"the weight {name} is {sheet.columns[name][row] or ''!r:.40} in {sheet.place(row)}: "
-            "expected a number of at least 0",
-        )
-    return values
-
-
-def rows_that_test(name: str, sheet: Sheet) -> np.ndarray:
-    """Which rows of a table test [N]; the others train and validate.
-
-    Raises:
-      InputError: a cell is neither train nor test.
-    """
-    cells = check_complete("split", name, sheet, "write train or test")
-    for row, cell in enumerate(cells):
-        check(
-            cell in ("train", "test"),
-            f"the split {name} is {cell!r:.40} in {sheet.place(row)}: expected train or test",
-        )
-    return np.array(cells) == "test"
 
 
 def check_new(name: str, written: Sequence[Path], overwrite: bool) -> None:

@@ -270,6 +270,37 @@ def groups_of_rows(name: str, sheet: Sheet) -> list[str]:
     return list(map(word_of, check_complete("group", name, sheet, mend)))
 
 
+def weights_of_rows(name: str, sheet: Sheet) -> np.ndarray:
+    """What each row of a table weighs [N].
+
+    Raises:
+      InputError: a cell holds something else than a number of at least 0.
+    """
+    values = numbers(name, sheet)
+    for row, value in enumerate(values):
+        check(
+            value >= 0,
+            f"the weight {name} is {sheet.columns[name][row] or ''!r:.40} in {sheet.place(row)}: "
+            "expected a number of at least 0",
+        )
+    return values
+
+
+def rows_that_test(name: str, sheet: Sheet) -> np.ndarray:
+    """Which rows of a table test [N]; the others train and validate.
+
+    Raises:
+      InputError: a cell is neither train nor test.
+    """
+    cells = check_complete("split", name, sheet, "write train or test")
+    for row, cell in enumerate(cells):
+        check(
+            cell in ("train", "test"),
+            f"the split {name} is {cell!r:.40} in {sheet.place(row)}: expected train or test",
+        )
+    return np.array(cells) == "test"
+
+
 def numbers(name: str, sheet: Sheet, otherwise: str = "") -> np.ndarray:
     """The numbers of a column [N] float64, NaN where they are missing.
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxfl.core.errors import check, warn
 from jaxfl.data.table.fit import cells_of
-from jaxfl.data.table.read import Sheet
+from jaxfl.data.table.read import Cell, Sheet
 from jaxfl.data.table.schema import Schema
 
 # A number far from all others stands for a missing value if it is there so often.
@@ -74,6 +74,46 @@ def warn_of_rows(sheets: Sequence[Sheet], owners: Sequence[str], schema: Schema)
         f"({', '.join(most)}): if they are copies, remove them, since scores are too good where "
         f"one of two is in the test part{group}"
     )
+
+
+def warn_of_ids(ids: Sequence[Cell], owners: Sequence[str], name: str) -> None:
+    """Warns if several rows of a site have the same name; each site may count from 1.
+
+    Args:
+      ids: of the rows [N].
+      owners: the site of each row [N].
+      name: of the column of ids.
+    """
+    pairs = Counter(zip(owners, ids, strict=True))
+    twice = [pair for pair, count in pairs.items() if count > 1]
+    if twice:
+        warn(
+            f"{len(twice):,} values of {name} name more than one row of a site "
+            f"({twice[0][1]!r:.40} of {twice[0][0]}): where such rows come to both the training "
+            f"and the test part, scores are too good; --group {name} keeps them together"
+        )
+
+
+def warn_of_groups(groups: Sequence[str], owners: Sequence[str], name: str) -> None:
+    """Warns of groups of which several sites have rows.
+
+    Args:
+      groups: of the rows [N].
+      owners: the site of each row [N].
+      name: of the column of groups.
+    """
+    sites: dict[str, dict[str, None]] = {}
+    for group, owner in zip(groups, owners, strict=True):
+        sites.setdefault(group, {})[owner] = None
+    shared = [
+        f"{group!r:.40} ({', '.join(sites[group])})" for group in sites if len(sites[group]) > 1
+    ]
+    if shared:
+        warn(
+            f"{len(shared):,} of {len(sites):,} values of {name} stand in several sites, such as "
+            f"{', '.join(shared[:3])}: scores are too good where one site is tested on what "
+            "another one trains on; if they name different ones, write the site before them"
+        )
 
 
 def warn_of_events(y: np.ndarray, owners: np.ndarray, sites: Sequence[str], event: str) -> None:

@@ -4,7 +4,8 @@ import math
 from collections.abc import Collection
 from typing import Any
 
-from jaxfl.experiment.reading.by_client import VISIBLE, Answers, Result, Senders
+from jaxfl.experiment.reading.by_client import VISIBLE, Answers, Senders
+from jaxfl.experiment.reading.gains import Result
 from jaxfl.experiment.tables.sections import Section
 from jaxfl.experiment.tables.tables import Cells, Meaning, best_places
 from jaxfl.simulation.metrics import metric_of

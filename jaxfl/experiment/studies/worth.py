@@ -32,14 +32,14 @@ from jaxfl.core.types import (
 )
 from jaxfl.experiment.config import Config, Resolved, by_subject, devices_of
 from jaxfl.experiment.config.composite import option
-from jaxfl.experiment.reading.by_client import (
+from jaxfl.experiment.reading.conformal import last_mixtures
+from jaxfl.experiment.reading.gains import (
     Result,
     intervals_over_examples,
     mean,
     predict_all,
     result_over_seeds,
 )
-from jaxfl.experiment.reading.conformal import last_mixtures
 from jaxfl.experiment.reading.load import FinishedRun
 from jaxfl.experiment.session.build import build
 from jaxfl.experiment.session.run_program import START, one_seed, wait_for

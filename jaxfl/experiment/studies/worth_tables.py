@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxfl.experiment.pictures.drawing import render
 from jaxfl.experiment.pictures.worth import draw_worth
-from jaxfl.experiment.reading.by_client import FEW, Result, mean, undefined_notes
+from jaxfl.experiment.reading.gains import FEW, Result, mean, undefined_notes
 from jaxfl.experiment.reading.load import FinishedRun
 from jaxfl.experiment.store import files
 from jaxfl.experiment.studies.worth import Worth

@@ -18,12 +18,12 @@ from jaxfl.experiment import Config, execute
 from jaxfl.experiment.reading.by_client import (
     Answers,
     Holding,
-    Result,
     Senders,
     _over_seeds,
     client_answers,
 )
 from jaxfl.experiment.reading.client_tables import client_records, client_sections, sentences
+from jaxfl.experiment.reading.gains import Result
 from jaxfl.experiment.store.finished_runs import load_finished
 from jaxfl.experiment.tables.formats import latex, markdown
 
