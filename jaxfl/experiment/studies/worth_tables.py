@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from jaxfl.experiment.pictures.drawing import render
-from jaxfl.experiment.pictures.worth import draw_worth
 from jaxfl.experiment.reading.gains import FEW, Result, mean, undefined_notes
 from jaxfl.experiment.reading.load import FinishedRun
 from jaxfl.experiment.store import files
@@ -36,6 +34,10 @@ def write_worth(worth: Worth, label: str, shapley: np.ndarray | None = None) -> 
       The files.
     """
     directory = worth.run.directory
+    # matplotlib takes long to import, and no other command needs it to start.
+    from jaxfl.experiment.pictures.drawing import render
+    from jaxfl.experiment.pictures.worth import draw_worth
+
     figure = draw_worth(
         np.stack([_differences(row) for row in worth.results]),
         worth.graph,
