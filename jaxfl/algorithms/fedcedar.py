@@ -22,9 +22,8 @@ from jaxfl.core.messages import Down, Exchange, Outcome, ServerState, Turn, Uplo
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
 from jaxfl.kernels import contraction, graph_rows, kmeans, mix, predecessors, similarities
-from jaxfl.kernels.cluster import distances_between
 from jaxfl.kernels.propagate import propagate
-from jaxfl.kernels.similarity import Measure
+from jaxfl.kernels.similarity import Measure, distances_between
 from jaxfl.training import data_loss, deployed_losses
 
 

@@ -11,7 +11,11 @@ from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 from jaxfl.core.options import checked
 from jaxfl.core.shapes import Stack
 from jaxfl.kernels.mixing import leave_out, mix
-from jaxfl.kernels.similarity import LARGEST_SQUARE, squared_distances_in_unit
+from jaxfl.kernels.similarity import (
+    LARGEST_SQUARE,
+    distances_between,
+    squared_distances_in_unit,
+)
 
 # Candidates for each seed of k-means++.
 CANDIDATES = 3
@@ -36,15 +40,15 @@ def kmeans(
     ids: Int[Array, "m"] | None = None,
     counted: Bool[Array, "m"] | None = None,
     *,
-    restarts: int = 40,
+    restarts: int = 10,
     iterations: int = 100,
 ) -> Clusters:
     """K-means from greedy k-means++ seeds (Arthur and Vassilvitskii, 2007); the best of restarts.
 
-    Lloyd's iterations (1982, https://doi.org/10.1109/TIT.1982.1056489) and, where they change
-    nothing, moves of single models that lower the inertia (Hartigan, 1975), until no move does.
-    Both need squared distances alone, which come from one Gram matrix: an iteration costs O(K M^2),
-    with no D.
+    Lloyd's iterations (1982, https://doi.org/10.1109/TIT.1982.1056489) until they change nothing,
+    then moves of single models that lower the inertia (Hartigan, 1975), until no move does. Both
+    need squared distances alone, which come from one Gram matrix: an iteration costs O(K M^2) and a
+    move O(K M), with no D.
 
     The result belongs to the clients, not to the order of the rows: random numbers are drawn by
     client id, and clusters are numbered by their smallest id. If there are fewer distinct models
@@ -59,7 +63,7 @@ def kmeans(
       counted: whose models count [M], at least one; the others move no centre, and join the nearest
         one. None: all.
       restarts: independent seedings, computed side by side.
-      iterations: the most in one restart.
+      iterations: the most in one restart, and the most moves.
 
     Example:
       >>> models = jnp.array([[0.0], [9.0], [1.0], [8.0]])
@@ -89,9 +93,12 @@ def kmeans(
         _, others = lax.scan(add, distances[first], noise[1:])
         return jnp.concatenate([first[None], others])
 
+    def members_of(assignment: Int[Array, "m"]) -> Float[Array, "k m"]:
+        return counted[None] * jax.nn.one_hot(assignment, clusters, axis=0)
+
     def division(assignment: Int[Array, "m"]) -> tuple[Clusters, Float[Array, "k m"]]:
         """The clusters, and squared distances of models to centres, infinite to an empty one."""
-        members = counted[None] * jax.nn.one_hot(assignment, clusters, axis=0)
+        members = members_of(assignment)
         counts = members.sum(axis=1)
         averaging = members / jnp.maximum(counts, 1)[:, None]
         # The mean squared distance of each model to the members of each cluster [K, M].
@@ -101,35 +108,57 @@ def kmeans(
         to_centres = jnp.where(counts[:, None] > 0, to_members - spread[:, None], jnp.inf)
         return Clusters(assignment, averaging, jnp.sum(counts * spread)), to_centres
 
-    def improve(assignment: Int[Array, "m"]) -> Int[Array, "m"]:
-        """Lloyd's step; if that changes nothing, the move of one model that saves most, if any."""
-        (_, averaging, _), to_centres = division(assignment)
-        nearest = to_centres.argmin(axis=0)
-        member = averaging > 0
-        n = member.sum(axis=1, keepdims=True)
-        # Both centres follow a model that moves: it saves n / (n - 1) times its squared distance to
-        # the centre that it leaves, and costs n / (n + 1) times that to the one that it joins,
-        # nothing if that cluster is empty.
-        factor = jnp.where(member, n / jnp.maximum(n - 1, 1), n / (n + 1))
-        cost = factor * jnp.where(n > 0, to_centres, 0.0)
-        now = jnp.sum(jnp.where(member, cost, 0.0), axis=0)
-        gains = now - cost.min(axis=0)
-        model = gains.argmax()
-        trial = assignment.at[model].set(cost[:, model].argmin())
-        trial = jnp.where(gains[model] > 1e-5 * now[model], trial, assignment)
-        return jnp.where((nearest != assignment).any(), nearest, trial)
+    def settle(assignment: Int[Array, "m"]) -> Int[Array, "m"]:
+        """Each model joins its nearest centre, until none changes (Lloyd)."""
 
-    def converge(noise: Float[Array, "k m"]) -> Int[Array, "m"]:
         def step(carry):
             assignment, _, number = carry
-            return improve(assignment), assignment, number + 1
+            _, to_centres = division(assignment)
+            return to_centres.argmin(axis=0), assignment, number + 1
 
         def unsettled(carry):
             assignment, before, number = carry
             return (assignment != before).any() & (number < iterations)
 
-        start = distances[seeds(noise)].argmin(axis=0)
-        return lax.while_loop(unsettled, step, (start, start - 1, 0))[0]
+        return lax.while_loop(unsettled, step, (assignment, assignment - 1, 0))[0]
+
+    def transfer(assignment: Int[Array, "m"]) -> Int[Array, "m"]:
+        """The model whose move saves most moves, until no move saves anything (Hartigan)."""
+        members = members_of(assignment)
+        # Sums of squared distances: of each model to the members of each cluster [K, M], and of all
+        # pairs of members [K]. A move changes both by one row of distances.
+        sums = jnp.matmul(members, distances, precision=Precision.HIGHEST)
+        within = jnp.sum(members * sums, axis=1) / 2
+
+        def step(carry):
+            assignment, counts, sums, within, _, moves = carry
+            n = counts[:, None]
+            own = members_of(assignment) > 0
+            # n times the squared distance of each model to each centre. Both centres follow a model
+            # that moves: it saves this over n - 1, and costs this over n + 1, nothing if that
+            # cluster is empty.
+            times_n = sums - within[:, None] / jnp.maximum(n, 1)
+            cost = times_n / jnp.where(own, jnp.maximum(n - 1, 1), n + 1)
+            now = jnp.sum(jnp.where(own, cost, 0.0), axis=0)
+            gains = now - cost.min(axis=0)
+            model = gains.argmax()
+            moves_now = gains[model] > 1e-5 * now[model]
+            target = jnp.where(moves_now, cost[:, model].argmin(), assignment[model])
+            change = jax.nn.one_hot(target, clusters) - jax.nn.one_hot(assignment[model], clusters)
+            within = within + change * sums[:, model]
+            sums = sums + change[:, None] * distances[model][None]
+            assignment = assignment.at[model].set(target)
+            return assignment, counts + change, sums, within, moves_now, moves + 1
+
+        def unsettled(carry):
+            *_, moved, moves = carry
+            return moved & (moves < iterations)
+
+        start = (assignment, members.sum(axis=1), sums, within, True, 0)
+        return lax.while_loop(unsettled, step, start)[0]
+
+    def converge(noise: Float[Array, "k m"]) -> Int[Array, "m"]:
+        return transfer(settle(distances[seeds(noise)].argmin(axis=0)))
 
     # All restarts [restarts, M], and the first of the best: rounding does not decide between them.
     assignments = jax.vmap(converge)(jax.vmap(noise)(ids).transpose(1, 2, 0))
@@ -140,8 +169,13 @@ def kmeans(
     counted_ids = jnp.where(counted, ids, largest_id)
     smallest = jnp.full(clusters, largest_id, ids.dtype).at[best].min(counted_ids)
     number = jnp.sum(smallest[None] < smallest[:, None], axis=1)
-    result = division(number[best].astype(jnp.int32))[0]
-    return result._replace(inertia=jnp.minimum(result.inertia * unit * unit, LARGEST_SQUARE))
+    result, to_centres = division(number[best].astype(jnp.int32))
+    # Models that do not count join the nearest centre of those that do.
+    nearest = to_centres.argmin(axis=0).astype(jnp.int32)
+    return result._replace(
+        assignment=jnp.where(counted, result.assignment, nearest),
+        inertia=jnp.minimum(result.inertia * unit * unit, LARGEST_SQUARE),
+    )
 
 
 @checked
@@ -157,25 +191,6 @@ def nearest(stacked: Stack, centres: Stack) -> Int[Array, "m"]:
       [0, 1]
     """
     return distances_between(stacked, centres).argmin(axis=1).astype(jnp.int32)
-
-
-@checked
-def distances_between(stacked: Stack, centres: Stack) -> Float[Array, "m k"]:
-    """The squared distance of each model to each centre, in a common unit [M, K].
-
-    Args:
-      stacked: models [M, ...].
-      centres: [K, ...].
-
-    Example:
-      >>> distances = distances_between(jnp.array([[1.0], [7.0]]), jnp.array([[0.0], [8.0]]))
-      >>> distances.argmin(axis=1).tolist()
-      [0, 1]
-    """
-    both = jax.tree.map(lambda m, c: jnp.concatenate([m, c]), stacked, centres)
-    models = jax.tree.leaves(stacked)[0].shape[0]
-    distances, _ = squared_distances_in_unit(both)
-    return distances[:models, models:]
 
 
 @checked

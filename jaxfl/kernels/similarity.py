@@ -22,6 +22,7 @@ from jaxtyping import Array, Float, PyTree, Shaped
 
 from jaxfl.core.errors import check
 from jaxfl.core.options import Names, checked
+from jaxfl.core.row_products import row_products
 from jaxfl.core.shapes import Stack
 from jaxfl.core.trainable import trainable
 from jaxfl.core.tree import LARGEST_ENTRY, wide
@@ -48,17 +49,12 @@ def gram(stacked: Stack, other: Stack | None = None) -> Float[Array, "m n"]:
       [[5.0, 6.0], [6.0, 9.0]]
     """
 
-    def leaf(x: Array, y: Array) -> Array:
-        x_rows = x.reshape(x.shape[0], -1)
-        y_rows = y.reshape(y.shape[0], -1)
-        number_type = jnp.result_type(x, y, jnp.float32)
-        return jnp.matmul(
-            x_rows, y_rows.T, precision=Precision.HIGHEST, preferred_element_type=number_type
-        )
+    def leaf(x: Array) -> Array:
+        return x.reshape(x.shape[0], -1)
 
-    stacked = trainable(stacked)
-    products = jax.tree.map(leaf, stacked, stacked if other is None else trainable(other))
-    return jnp.asarray(sum(jax.tree.leaves(products)))
+    rows = jax.tree.map(leaf, trainable(stacked))
+    others = rows if other is None else jax.tree.map(leaf, trainable(other))
+    return jnp.asarray(sum(jax.tree.leaves(jax.tree.map(row_products, rows, others))))
 
 
 @checked
@@ -230,6 +226,33 @@ def squared_distances_in_unit(stacked: Stack) -> tuple[Float[Array, "m m"], Floa
 
 
 @checked
+def distances_between(stacked: Stack, centres: Stack) -> Float[Array, "m k"]:
+    """The squared distance of each model to each centre, in a common unit [M, K].
+
+    Args:
+      stacked: models [M, ...].
+      centres: [K, ...].
+
+    Example:
+      >>> distances = distances_between(jnp.array([[1.0], [7.0]]), jnp.array([[0.0], [8.0]]))
+      >>> distances.argmin(axis=1).tolist()
+      [0, 1]
+    """
+    models = jax.tree.leaves(stacked)[0].shape[0]
+    both = jax.tree.map(lambda m, c: jnp.concatenate([m, c]), stacked, centres)
+    # As in `squared_distances`, without the pairs of models.
+    rescaled, power = scaled(_less_mean(both))
+    power = power / power.max()
+    squares = _squared_norms(rescaled) * power * power
+    of_models = jax.tree.map(lambda x: x[:models], rescaled)
+    of_centres = jax.tree.map(lambda x: x[models:], rescaled)
+    products = gram(of_models, of_centres) * power[:models, None] * power[None, models:]
+    both_squares = squares[:models, None] + squares[None, models:]
+    distances = both_squares - 2 * products
+    return jnp.where(distances > 1e-6 * both_squares, distances, 0.0)
+
+
+@checked
 def squared_differences(stacked: Stack) -> Float[Array, "m m"]:
     """Sums of squared differences of all pairs of models, at most 1e30, one row at a time.
 
@@ -262,11 +285,12 @@ def inverse_norms(stacked: Stack) -> Float[Array, "m"]:
       [0.25, 0.0]
     """
     rescaled, power = scaled(stacked)
-    squares = sum(
-        jnp.sum(jnp.square(wide(x).reshape(x.shape[0], -1)), axis=1)
-        for x in jax.tree.leaves(trainable(rescaled))
-    )
-    return _inverse(root(jnp.asarray(squares))) / power
+    return _inverse(root(_squared_norms(rescaled))) / power
+
+
+def _squared_norms(stacked: PyTree) -> Float[Array, "m"]:
+    leaves = [wide(x).reshape(x.shape[0], -1) for x in jax.tree.leaves(trainable(stacked))]
+    return jnp.asarray(sum(jnp.sum(jnp.square(rows), axis=1) for rows in leaves))
 
 
 def root(squares: Float[Array, "*s"]) -> Float[Array, "*s"]:

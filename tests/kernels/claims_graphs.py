@@ -34,6 +34,7 @@ from jaxfl.kernels.projection import (
 from jaxfl.kernels.similarity import (
     cosine,
     dice,
+    distances_between,
     distances_l1,
     distances_l2,
     gram,
@@ -225,8 +226,8 @@ TABLE = [
         "twins general",
     ),
     Kernel(
-        "cluster.distances_between",
-        lambda c: cluster.distances_between(c.models, jnp.eye(2, c.models.shape[1])),
+        "similarity.distances_between",
+        lambda c: distances_between(c.models, jnp.eye(2, c.models.shape[1])),
         "rows",
         "nonnegative",
     ),

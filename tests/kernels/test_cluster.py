@@ -182,7 +182,7 @@ def test_the_cost_of_an_iteration_does_not_depend_on_the_length_of_a_model():
         program = jax.make_jaxpr(partial(kmeans, clusters=3))(jax.random.key(0), x)
         return [str(e) for e in program.jaxpr.eqns if e.primitive.name in ("while", "scan")]
 
-    assert len(loops(10)) == 2  # seeding and Lloyd
+    assert len(loops(10)) == 3  # seeding, iterations, moves
     assert loops(10) == loops(1000)
 
 
