@@ -3,7 +3,7 @@
 Every pair of models is scored by a small function of two projections of them; a softmax over the
 senders makes rows of mixing weights. H heads project to d' numbers each, so the projections are
 leaves `[H, d', *leaf]`: H d' D floats in all, twice that where receivers and senders have
-projections of their own. Pairs cost `[N, N, H d']` at most, never `[N, N, D]`. A matrix [N, D] is a
+projections of their own. Pairs cost `[N, N, d']` at most, never `[N, N, D]`. A matrix [N, D] is a
 stack of one leaf.
 """
 
@@ -15,6 +15,7 @@ from jax.lax import Precision
 from jaxtyping import Array, Float, Key, PyTree
 
 from jaxfl.core.options import checked
+from jaxfl.core.row_products import row_products
 from jaxfl.core.shapes import Stack
 from jaxfl.core.trainable import trainable
 from jaxfl.core.tree import wide, zeros_like
@@ -134,29 +135,41 @@ def attention_weights(
       >>> attention_weights(start, jnp.ones((2, 5)), "gat").tolist()
       [[0.5, 0.5], [0.5, 0.5]]
     """
+    # What each head compares, with the heads first [H, N, ...].
     z = _project(attention.receiver, features)
     if score == "gat":
-        receivers, senders = jnp.einsum(
-            "nhk,hsk->snh", z, attention.vector, precision=Precision.HIGHEST
-        )
-        # [N, N, H]
-        scores = jax.nn.leaky_relu(receivers[:, None] + senders[None], negative_slope)
-    elif score == "gatv2":
-        sums = z[:, None] + _project(attention.sender, features)[None]
-        # [N, N, H, d']
-        pairs = jax.nn.leaky_relu(sums, negative_slope)
-        scores = jnp.einsum("ijhk,hk->ijh", pairs, attention.vector, precision=Precision.HIGHEST)
+        each = jnp.einsum("nhk,hsk->hns", z, attention.vector, precision=Precision.HIGHEST)
+        receivers, senders = each[..., 0], each[..., 1]
     else:
-        y = _project(attention.sender, features)
-        scores = jnp.einsum("ihk,jhk->ijh", z, y, precision=Precision.HIGHEST) * z.shape[-1] ** -0.5
-    return jax.nn.softmax(scores, axis=1).mean(axis=2)
+        receivers = jnp.moveaxis(z, 1, 0)
+        senders = jnp.moveaxis(_project(attention.sender, features), 1, 0)
+
+    def scores(receiver: Array, sender: Array, vector: PyTree) -> Float[Array, "n n"]:
+        if score == "dot":
+            products = jnp.matmul(receiver, sender.T, precision=Precision.HIGHEST)
+            return products * receiver.shape[-1] ** -0.5
+        pairs = jax.nn.leaky_relu(receiver[:, None] + sender[None], negative_slope)
+        if score == "gat":
+            return pairs
+        return jnp.matmul(pairs, vector, precision=Precision.HIGHEST)
+
+    # One head after another, computed again for the gradient: nothing of [N, N, H] is kept.
+    @jax.checkpoint
+    def add(total: Float[Array, "n n"], head: tuple[Array, Array, PyTree]):
+        return total + jax.nn.softmax(scores(*head), axis=1), None
+
+    models = z.shape[0]
+    total = jnp.zeros((models, models), z.dtype)
+    total, _ = jax.lax.scan(add, total, (receivers, senders, attention.vector))
+    return total / len(receivers)
 
 
 def _project(maps: PyTree, stacked: PyTree) -> Float[Array, "n h k"]:
     """W_m h_i for every model i and head m, summed leaf by leaf."""
 
     def leaf(w: Array, x: Array) -> Array:
-        axes = (tuple(range(1, x.ndim)), tuple(range(2, w.ndim)))
-        return jnp.tensordot(x, w, axes, precision=Precision.HIGHEST)
+        heads, width = w.shape[:2]
+        products = row_products(x.reshape(len(x), -1), w.reshape(heads * width, -1))
+        return products.reshape(len(x), heads, width)
 
     return jnp.asarray(sum(jax.tree.leaves(jax.tree.map(leaf, maps, trainable(stacked)))))
