@@ -23,7 +23,7 @@ from jaxfl.kernels.similarity import LARGEST_SQUARE, cosine, similarities
 
 # Bounds of log_alpha where it is used: alpha is not more than 150 times as large or as small.
 WIDEST = 5.0
-# Steps of Newton's method for the threshold of the smoothed projection.
+# The most steps of Newton's method for the threshold of the smoothed projection.
 NEWTON = 30
 
 
@@ -173,14 +173,27 @@ def _smooth_derivative(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     weights = project_rows(rows)
     below = rows - rows.max(axis=1, keepdims=True)
 
-    def step(_: Array, threshold: Array) -> Array:
+    def newton(threshold: Array, below: Array, width: Scalar) -> Array:
         heights = (below - threshold) / width
         total = width * jax.nn.softplus(heights).sum(axis=1, keepdims=True)
         return threshold + (total - 1) / jax.nn.sigmoid(heights).sum(axis=1, keepdims=True)
 
+    def step(carry: tuple[Array, ...]) -> tuple[Array, ...]:
+        threshold, _, number = carry
+        return newton(threshold, *lax.stop_gradient((below, width))), threshold, number + 1
+
+    def unsettled(carry: tuple[Array, ...]) -> Array:
+        threshold, before, number = carry
+        change = jnp.abs(threshold - before)
+        return (change > 1e-6 * jnp.abs(threshold)).any() & (number < NEWTON)
+
     # The sum is convex and falls with the threshold. At the threshold of the projection it is above
     # 1, so Newton's method comes from one side.
-    threshold = lax.fori_loop(0, NEWTON, step, -weights.max(axis=1, keepdims=True))
+    start = lax.stop_gradient(-weights.max(axis=1, keepdims=True))
+    first = (start, start - 1, jnp.zeros((), int))
+    threshold, *_ = lax.while_loop(unsettled, step, first)
+    # A last step has the threshold's derivative, which the loop has not.
+    threshold = newton(threshold, below, width)
     counts = jax.nn.sigmoid((below - threshold) / width)
     mean = jnp.sum(counts * tangents[0], axis=1, keepdims=True) / counts.sum(axis=1, keepdims=True)
     return weights, counts * (tangents[0] - mean)
