@@ -19,11 +19,11 @@ def bipartition(
     """Which clients leave if each cluster is cut where its sides are least similar (Algorithm 1).
 
     The cut of a cluster makes the largest similarity across it smallest. This is single linkage
-    down to two groups: the largest spanning tree of the cluster less its weakest edge. That edge is
-    the smallest bottleneck of all pairs (the weakest link on their best path), and whoever a member
+    down to two groups: the largest spanning tree of the cluster (Prim, 1957,
+    https://doi.org/10.1002/j.1538-7305.1957.tb01515.x) less its weakest edge, and whoever a member
     reaches through it alone is on the other side. All clusters are cut at once, without lists of
-    members. If several pairs tie for the weakest edge all of them are cut, and the groups without
-    the smallest id are one side.
+    members, in O(M^2). If several pairs tie for the weakest edge all of them are cut, and the
+    groups without the smallest id are one side.
 
     Args:
       similarity: symmetric [M, M].
@@ -38,21 +38,35 @@ def bipartition(
       >>> bipartition(similarity, jnp.zeros(3, int)).tolist()
       [False, False, True]
     """
-    ids = jnp.arange(cluster.size) if ids is None else ids
-    same = cluster[:, None] == cluster[None]
-    linked = jnp.where(same, similarity, -jnp.inf)
-    linked = jnp.where(jnp.eye(ids.size, dtype=bool), jnp.inf, linked)
+    M = cluster.size
+    # In the order of the ids, so that the first member of a cluster has the smallest.
+    order = jnp.arange(M) if ids is None else jnp.argsort(ids)
+    of = cluster[order]
+    linked = jnp.where(of[:, None] == of[None], similarity[order][:, order], -jnp.inf)
 
-    # The best paths of all pairs, through client k or not (Floyd and Warshall).
-    def through(k: Array, best: Float[Array, "m m"]) -> Float[Array, "m m"]:
-        return jnp.maximum(best, jnp.minimum(best[:, k][:, None], best[k][None]))
+    # Prim's algorithm: the tree takes in the model that is linked to it best, or the first of a
+    # new cluster if nothing is linked to it.
+    def take_in(carry: tuple[Array, ...], _: None) -> tuple[tuple[Array, ...], None]:
+        outside, link, path, edges, to_first = carry
+        model = jnp.argmax(jnp.where(outside, link, -jnp.inf))
+        model = jnp.where(outside[model], model, jnp.argmax(outside))
+        opens = link[model] == -jnp.inf
+        edge = jnp.where(opens, jnp.inf, link[model])
+        # The weakest link on its path from the first of its cluster.
+        weakest = jnp.where(opens, jnp.inf, jnp.minimum(edge, path[model]))
+        outside = outside.at[model].set(False)
+        edges, to_first = edges.at[model].set(edge), to_first.at[model].set(weakest)
+        better = linked[model] > link
+        path = jnp.where(better, weakest, path)
+        return (outside, jnp.maximum(link, linked[model]), path, edges, to_first), None
 
-    bottleneck = lax.fori_loop(0, ids.size, through, linked)
-    # The weakest edge and the first member are the same for all members of a cluster.
-    weakest = jnp.min(jnp.where(same, bottleneck, jnp.inf), axis=1)
-    first = jnp.argmin(jnp.where(same, ids[None], jnp.iinfo(ids.dtype).max), axis=1)
-    to_first = jnp.take_along_axis(bottleneck, first[:, None], axis=1)[:, 0]
-    return (to_first <= weakest) & jnp.isfinite(weakest)
+    infinite = jnp.full(M, jnp.inf, similarity.dtype)
+    start = (jnp.ones(M, bool), -infinite, infinite, infinite, infinite)
+    (*_, edges, to_first), _ = lax.scan(take_in, start, None, length=M)
+    # The weakest edge of the tree of each member's cluster.
+    weakest = jnp.min(jnp.where(of[:, None] == of[None], edges[None], jnp.inf), axis=1)
+    leaves = (to_first <= weakest) & jnp.isfinite(weakest)
+    return jnp.zeros(M, bool).at[order].set(leaves)
 
 
 @checked
