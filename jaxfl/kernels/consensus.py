@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Float, Int, Shaped
 
+from jaxfl.core.columns import column_sum
 from jaxfl.core.options import checked
 from jaxfl.core.shapes import Stack
 from jaxfl.core.trainable import trainable
@@ -250,8 +251,9 @@ def disagreement(models: Stack) -> Float[Array, ""]:
       2.0
     """
     leaves = [wide(x) for x in jax.tree.leaves(trainable(models))]
-    squares = sum(jnp.sum(jnp.square(x - x.mean(axis=0, keepdims=True))) for x in leaves)
-    return root(jnp.asarray(squares) / (leaves[0].shape[0] * leaves[0].shape[1]))
+    servers = leaves[0].shape[0]
+    squares = sum(jnp.sum(jnp.square(x - column_sum(x)[None] / servers)) for x in leaves)
+    return root(jnp.asarray(squares) / (servers * leaves[0].shape[1]))
 
 
 def _others(tau: Strength, clusters: int) -> Float[Array, "q q"]:

@@ -72,7 +72,7 @@ def dnc(
         if coordinates is not None and coordinates < matrix.shape[1]:
             chosen = jax.random.choice(each, matrix.shape[1], (coordinates,), replace=False)
             part = matrix[:, chosen]
-        centred = rows * (part - (rows * part).sum(axis=0, keepdims=True) / count)
+        centred = rows * (part - column_sum(rows * part)[None] / count)
         values, vectors = jnp.linalg.eigh(gram(centred))
         score = jnp.where(reported, values[-1] * vectors[:, -1] ** 2, jnp.inf)
         last = reported & (ranks(score, places) < number)

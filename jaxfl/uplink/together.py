@@ -14,6 +14,7 @@ from jax.lax import Precision
 from jaxtyping import Array, Bool, Float
 
 from jaxfl.core import tree
+from jaxfl.core.columns import column_sum
 from jaxfl.core.trainable import of_statistics
 from jaxfl.core.types import Params, Scalar
 from jaxfl.kernels.similarity import root, scaled, squared_distances
@@ -46,8 +47,8 @@ def little(
     def leaf(x: Array) -> Array:
         mask = malicious.reshape(-1, *[1] * (x.ndim - 1))
         divisor = jnp.maximum(count, 1)
-        mean = jnp.sum(jnp.where(mask, x, 0.0), axis=0) / divisor
-        variance = jnp.sum(jnp.where(mask, (x - mean[None]) ** 2, 0.0), axis=0) / divisor
+        mean = column_sum(jnp.where(mask, x, 0.0)) / divisor
+        variance = column_sum(jnp.where(mask, (x - mean[None]) ** 2, 0.0)) / divisor
         return jnp.broadcast_to((mean - z * root(variance))[None], x.shape)
 
     return jax.tree.map(leaf, after)
@@ -226,7 +227,7 @@ def _in_unit(
 
 def _mean(updates: Float[Array, "m d"], mask: Bool[Array, "m"]) -> Float[Array, "d"]:
     """The mean of the updates that count; the others are 0."""
-    return updates.sum(axis=0) / jnp.maximum(mask.sum(), 1)
+    return column_sum(updates) / jnp.maximum(mask.sum(), 1)
 
 
 def _of_parameters(models: Params) -> Float[Array, "d"]:
@@ -244,7 +245,7 @@ def _spread(
     """
     mean = _mean(updates, mask)
     centred = jnp.where(mask[:, None], updates - mean[None], 0.0)
-    deviation = root(jnp.sum(centred**2, axis=0) / jnp.maximum(mask.sum(), 1))
+    deviation = root(column_sum(centred**2) / jnp.maximum(mask.sum(), 1))
     both = mask[:, None] & mask[None]
     return mean, deviation, jnp.where(both, squared_distances(centred * parameters[None]), 0.0)
 
