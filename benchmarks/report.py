@@ -1,10 +1,10 @@
 """Runs the benchmarks beside their peers and writes docs/performance.md.
 
 `python -m benchmarks.report [SECTION ...] [--peers DIR]`: DIR holds an environment for each tool,
-`DIR/torch`, `DIR/fedjax`, `DIR/pfl`, `DIR/flower` and `DIR/blazefl`, made as described in
-`benchmarks/peers/NAME.py`. The tables say which peers are missing or failed. All sections take
-about half an hour on two cores; nothing else should run. Sections that are named are made anew, and
-the others stay as they are.
+`DIR/torch`, `DIR/fedjax`, `DIR/pfl`, `DIR/flower`, `DIR/blazefl`, `DIR/flbench` and `DIR/pfllib`,
+made as described in `benchmarks/peers/NAME.py`. The tables say which peers are missing or failed.
+All sections take about half an hour on two cores; nothing else should run. Sections that are named
+are made anew, and the others stay as they are.
 """
 
 import datetime

@@ -201,5 +201,7 @@ of the process, of which Python, JAX and its compiler take some 400 MiB. Files a
 run's directory but pictures; they are compressed, so that weights that become equal, as pFedGraph's
 do on these data, take little. The exponent is that between the two largest sizes. `gossip` was
 measured when its graph was a matrix; it has lists of neighbours now, of which
-[Performance](performance.md) has a step of 10,000 clients.
+[Performance](performance.md) has a step of 10,000 clients. `fedcedar`, `pfedgat` and
+`learned_graph` have become faster with 1,000 clients since:
+[notebook](notebook.md#rounds-of-1000-clients-on-cpu).
 """

@@ -14,6 +14,7 @@ PLACES = {
     "torch_adapters": "torch",
     "torch_fedavg": "torch",
     "torch_round": "torch",
+    "torch_vmap": "torch",
     "torch_unequal": "torch",
     "torch_same_start": "torch",
     "server_loops": "torch",
@@ -24,6 +25,8 @@ PLACES = {
     "pfl_stored": "pfl",
     "flower": "flower",
     "blazefl": "blazefl",
+    "fl_bench": "flbench",
+    "pfllib": "pfllib",
 }
 
 

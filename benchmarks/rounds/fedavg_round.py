@@ -14,10 +14,13 @@ from jaxfl.core.types import Dataset
 
 PEERS = {
     "PyTorch loop": "torch_fedavg",
+    "PyTorch, compiled or vmap": "torch_vmap",
     "FedJAX, jit backend": "fedjax",
     "pfl, one process": "pfl",
     "Flower simulation, Ray": "flower",
     "BlazeFL": "blazefl",
+    "FL-bench": "fl_bench",
+    "PFLlib": "pfllib",
 }
 
 
@@ -83,17 +86,20 @@ TEXT = """## One round of {clients} clients
 
 Federated averaging: every client takes {steps} steps on its own 64 to 320 images 32x32x3, LeNet,
 momentum .9, weight decay 1e-5. Milliseconds of a client step in the best of three rounds, with
-everything that belongs to a round; start-up, compiling and a first round apart. All draw batches
-from memory, without data loaders. Each peer is set up for this machine as well as it can be
-(`benchmarks/peers/`): of BlazeFL's threads and processes the quicker counts, Flower has an actor
-for each core.
+everything that belongs to a round; start-up, compiling and a first round apart. FL-bench and PFLlib
+run as people run them: their main programs in their default modes, with their data loaders, and
+whole epochs, about as many as make {steps} steps. All others draw batches from memory, without data
+loaders, and are set up for this machine as well as they can be (`benchmarks/peers/`): of BlazeFL's
+threads and processes the quicker counts, Flower has an actor for each core. *Compiled or vmap* is
+the quickest of six: one, ten or all clients at a time by `torch.func.vmap`, each as it is and by
+`torch.compile`.
 
 | framework | {columns} | version |
 |---|{rule}---|
 {rows}
 
-BlazeFL 3 is made for Python 3.14 without a global lock, which this machine does not have; under
-Python 3.13 its threads share the lock.
+BlazeFL 3 is made for Python 3.14 without a global lock, which this machine does not have; under an
+older Python its threads share the lock, and two type parameters are taken out of its code.
 
 Other processors, and what was tried: [notebook](notebook.md#one-round-of-100-clients-on-cpu).
 """

@@ -20,6 +20,7 @@ from benchmarks.kernels import rounds
 from benchmarks.kernels.cases import KERNELS
 from benchmarks.kernels.inputs import left_out
 from benchmarks.peers import run_peer, server_loops, stored
+from benchmarks.peers.cloned import whole_epochs
 from benchmarks.peers.unequal import PARTITIONS, Unequal, clients_of
 from benchmarks.peers.work import Work, batches, client, place_from_arguments
 from benchmarks.rounds import (
@@ -167,6 +168,13 @@ def test_batches_are_epochs_end_to_end():
     second = np.concatenate(drawn[n // 16 : 2 * n // 16])
     assert sorted(first) == sorted(second) == list(range(n))
     assert list(first) != list(second)
+
+
+def test_whole_epochs_come_nearest_to_the_steps():
+    sizes = [64, 320]
+    assert whole_epochs(sizes, Work(2, 64, 1)) == (1, 6)
+    assert whole_epochs(sizes, Work(2, 64, 10)) == (3, 18)
+    assert whole_epochs(sizes, Work(2, 50, 9)) == (2, 18)
 
 
 def test_a_section_made_anew_leaves_the_others_as_they_were():
