@@ -15,8 +15,8 @@ from jaxfl.core.backward import with_backward
 __all__ = ["row_products"]
 
 PIECE = 4096  # columns that are multiplied at once, if rows are long and few
-FEW = 64
-HALVES = 256  # models from which the half of a symmetric product is left out
+FEW = 64  # rows at most
+HALVES = 256  # rows from which a part of a symmetric product is left out
 
 
 def row_products(x: Array, y: Array) -> Array:
