@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.peers.work import Work
+from benchmarks.peers.work import ROUNDS, Work, ms, print_json
 
 
 def whole_epochs(sizes: list[int], work: Work) -> tuple[int, int]:
@@ -30,7 +30,19 @@ def run_program(program: Path, folder: Path, arguments: list[str]) -> None:
         runpy.run_path(str(program), run_name="__main__")
 
 
-def commit(folder: Path) -> str:
-    """The short hash of the commit in a cloned folder."""
+def print_rounds(seconds: list[float], steps: int, folder: Path, torch_version: str) -> None:
+    """Prints the milliseconds of a client step in the best round.
+
+    Args:
+      seconds: of each round.
+      steps: of all clients in a round.
+      folder: the clone, whose commit is part of the version.
+      torch_version: which PyTorch ran.
+    """
+    assert len(seconds) == ROUNDS
     command = ["git", "-C", folder, "rev-parse", "--short", "HEAD"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    commit = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    print_json(
+        ms=ms(seconds, Work(clients=1, batch=1, steps=steps)),
+        version=f"commit {commit}, torch {torch_version}",
+    )

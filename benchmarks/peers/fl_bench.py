@@ -27,15 +27,13 @@ import torch
 from src.server import fedavg
 from src.utils import models
 
-from benchmarks.peers.cloned import commit, run_program, whole_epochs
+from benchmarks.peers.cloned import print_rounds, run_program, whole_epochs
 from benchmarks.peers.torch_loop import lenet, tensors
 from benchmarks.peers.work import (
     DECAY,
     LEARNING_RATE,
     MOMENTUM,
     ROUNDS,
-    ms,
-    print_json,
     timed,
     work_from_arguments,
 )
@@ -112,13 +110,7 @@ def main() -> None:
         fedavg.FLBENCH_ROOT = Path(folder)
         store(fedavg.FLBENCH_ROOT, data)
         run_program(FOLDER / "main.py", Path(folder), options(epochs, work.batch))
-    assert len(seconds) == ROUNDS
-    print_json(
-        ms=ms(seconds, work._replace(clients=1, steps=steps)),
-        version=f"commit {commit(FOLDER)}, torch {torch.__version__}",
-        epochs=epochs,
-        steps=steps,
-    )
+    print_rounds(seconds, steps, FOLDER, torch.__version__)
 
 
 if __name__ == "__main__":

@@ -25,9 +25,9 @@ import torch
 from flcore.servers import serveravg
 from flcore.trainmodel import models
 
-from benchmarks.peers.cloned import commit, run_program, whole_epochs
+from benchmarks.peers.cloned import print_rounds, run_program, whole_epochs
 from benchmarks.peers.torch_loop import lenet, sgd, tensors
-from benchmarks.peers.work import LEARNING_RATE, ROUNDS, ms, print_json, work_from_arguments
+from benchmarks.peers.work import LEARNING_RATE, ROUNDS, work_from_arguments
 
 FOLDER = Path(sys.prefix) / "PFLlib"
 
@@ -94,13 +94,7 @@ def main() -> None:
         system = Path(folder) / "system"
         system.mkdir()
         run_program(FOLDER / "system" / "main.py", system, options(len(data), epochs, work.batch))
-    assert len(seconds) == ROUNDS
-    print_json(
-        ms=ms(seconds, work._replace(clients=1, steps=steps)),
-        version=f"commit {commit(FOLDER)}, torch {torch.__version__}",
-        epochs=epochs,
-        steps=steps,
-    )
+    print_rounds(seconds, steps, FOLDER, torch.__version__)
 
 
 if __name__ == "__main__":
