@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 from jaxfl.core import target
 from jaxfl.core.backward import Needs, with_backward
 from jaxfl.core.options import checked
-from jaxfl.models.convolution import patches, tiles
+from jaxfl.models.convolution import image_rows, patches, tiles
 
 NHWC = lax.ConvDimensionNumbers((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))  # with HWIO kernels
 
@@ -32,6 +32,9 @@ NHWC = lax.ConvDimensionNumbers((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))  # wit
 # compiled program moves more than twice the bytes with "patches" (docs/accelerators.md). A CPU
 # always takes patches.
 Conv = Literal["auto", "patches", "grouped"]
+
+# Channels on both sides from which tiles are faster than rows, if nothing is pooled.
+WIDE = 128
 
 
 class Window(NamedTuple):
@@ -115,8 +118,7 @@ def _lax(window: Window, precision, x, kernel):
 
 def _patches(x: Array, kernel_size: tuple[int, int], window: Window) -> Array:
     """[n, h, w, c] -> [kh, kw, c, ho, wo, n]: kh slices of rows, then kw slices of columns."""
-    inside = x.transpose(3, 1, 2, 0)  # [c, h, w, n]
-    inside = jnp.pad(inside, ((0, 0), *window.padding, (0, 0)))
+    inside = _image_with_padding(x, window)
 
     def slices(array: Array, axis: int, which: int) -> list[Array]:
         count, stride, dilation = kernel_size[which], window.stride[which], window.dilation[which]
@@ -136,7 +138,19 @@ def _uses_tiles(window: Window, x: Array, kernel: Array) -> bool:
     """Whether the outputs are computed in tiles of 2x2, which costs fewer multiplications."""
     outputs = (x.shape[1 + i] + sum(window.padding[i]) - kernel.shape[i] + 1 for i in range(2))
     plain = window.stride == window.dilation == (1, 1)
-    return plain and tiles.winograd_pays(kernel) and all(size % 2 == 0 for size in outputs)
+    pays = tiles.winograd_pays(kernel) and min(kernel.shape[2:]) >= WIDE
+    return plain and pays and all(size % 2 == 0 for size in outputs)
+
+
+def _uses_rows(window: Window, kernel: Array) -> bool:
+    """Whether the outputs are computed row by row, which keeps what is read in the cache."""
+    plain = window.stride == window.dilation == (1, 1)
+    return plain and image_rows.rows_pay(kernel) and target.platform() == "cpu"
+
+
+def _image_with_padding(x: Array, window: Window) -> Array:
+    """[n, h, w, c] -> [c, h, w, n]."""
+    return jnp.pad(x.transpose(3, 1, 2, 0), ((0, 0), *window.padding, (0, 0)))
 
 
 def _forward(window: Window, precision, x: Array, kernel: Array) -> tuple[Array, Needs]:
@@ -147,6 +161,9 @@ def _forward(window: Window, precision, x: Array, kernel: Array) -> tuple[Array,
         *_, high, wide, n = four.shape
         corners = four.reshape(2, 2, co, high, wide, n).transpose(5, 3, 0, 4, 1, 2)
         return corners.reshape(n, 2 * high, 2 * wide, co), (x, kernel)
+    if _uses_rows(window, kernel):
+        y = image_rows.convolution(_image_with_padding(x, window), kernel, precision)
+        return y.transpose(3, 1, 2, 0), (x, kernel)
     read = _patches(x, (kh, kw), window)
     *_, ho, wo, n = read.shape
     product = jnp.matmul(
@@ -167,6 +184,16 @@ def _backward(window: Window, precision, needs: Needs, gradient: Array) -> tuple
         _, height, width, _ = x.shape
         image = tiles.image_of(by_patches, (height, width), window.padding)
         return image.transpose(3, 1, 2, 0), by_kernel
+    if _uses_rows(window, kernel):
+        (top, _), (left, _) = window.padding
+        outputs = gradient.transpose(3, 1, 2, 0)
+        image = image_rows.gradient_by_image(outputs, kernel, precision)
+        by_kernel = image_rows.gradient_by_kernel(
+            _image_with_padding(x, window), kernel, outputs, precision
+        )
+        _, height, width, _ = x.shape
+        inside = image[:, top : top + height, left : left + width]
+        return inside.transpose(3, 1, 2, 0), by_kernel
     read = _patches(x, (kh, kw), window).reshape(kh * kw * ci, -1)
     flat = gradient.transpose(3, 1, 2, 0).reshape(co, -1)  # [co, ho * wo * n]
     by_kernel = jnp.matmul(read, flat.T, precision=precision).reshape(kernel.shape)
