@@ -63,6 +63,16 @@ def processor() -> str:
     return names[0] if names else platform.machine()
 
 
+def caches() -> str:
+    """The sizes of the first core's caches, the smallest first, as far as the system tells them."""
+    places = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")
+    kept = [place for place in places if (place / "type").read_text().strip() != "Instruction"]
+    found = sorted((place / "level", place / "size") for place in kept)
+    return "".join(
+        f", L{level.read_text().strip()} {size.read_text().strip()}" for level, size in found
+    )
+
+
 def main(sections: tyro.conf.Positional[tuple[str, ...]] = (), peers: Path | None = None) -> None:
     """Runs benchmarks and writes their sections of the page.
 
@@ -77,7 +87,7 @@ def main(sections: tyro.conf.Positional[tuple[str, ...]] = (), peers: Path | Non
         made = {name: SECTIONS[name](peers, floor) for name in sections or SECTIONS}
     measured = MEASURED.format(
         date=datetime.date.today(),
-        machine=f"{os.cpu_count()} cores, {processor()}",
+        machine=f"{os.cpu_count()} cores, {processor()}{caches()}",
         software=f"Python {platform.python_version()}, "
         f"jax {jax.__version__} ({jax.default_backend()})",
         floor=floor,

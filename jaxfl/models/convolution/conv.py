@@ -185,15 +185,12 @@ def _backward(window: Window, precision, needs: Needs, gradient: Array) -> tuple
         image = tiles.image_of(by_patches, (height, width), window.padding)
         return image.transpose(3, 1, 2, 0), by_kernel
     if _uses_rows(window, kernel):
-        (top, _), (left, _) = window.padding
         outputs = gradient.transpose(3, 1, 2, 0)
-        image = image_rows.gradient_by_image(outputs, kernel, precision)
+        image = image_rows.gradient_by_image(outputs, kernel, window.padding, precision)
         by_kernel = image_rows.gradient_by_kernel(
             _image_with_padding(x, window), kernel, outputs, precision
         )
-        _, height, width, _ = x.shape
-        inside = image[:, top : top + height, left : left + width]
-        return inside.transpose(3, 1, 2, 0), by_kernel
+        return image.transpose(3, 1, 2, 0), by_kernel
     read = _patches(x, (kh, kw), window).reshape(kh * kw * ci, -1)
     flat = gradient.transpose(3, 1, 2, 0).reshape(co, -1)  # [co, ho * wo * n]
     by_kernel = jnp.matmul(read, flat.T, precision=precision).reshape(kernel.shape)

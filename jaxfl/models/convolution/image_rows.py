@@ -10,6 +10,9 @@ cache. The gradient by the image is such a convolution too.
 Images are [c, h, w, n] here, with the batch innermost and with their padding.
 """
 
+import functools
+from collections.abc import Sequence
+
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
@@ -20,6 +23,7 @@ CHANNELS = 16
 Image = Float[Array, "ci h w n"]
 Outputs = Float[Array, "co ho wo n"]
 Kernel = Float[Array, "kh kw ci co"]
+Padding = Sequence[tuple[int, int]]
 
 
 def rows_pay(kernel: Kernel) -> bool:
@@ -36,18 +40,25 @@ def convolution(image: Image, kernel: Kernel, precision=None) -> Outputs:
     def add_row(number: Array, outputs: Array) -> Array:
         below = lax.dynamic_slice_in_dim(image, number, kh, axis=1).reshape(ci * kh, wide * n)
         by_column = jnp.matmul(columns, below, precision=precision).reshape(kw, co, wide, n)
-        row = sum(by_column[j, :, j : j + outputs.shape[2]] for j in range(kw))
+        places = (by_column[j, :, j : j + outputs.shape[2]] for j in range(kw))
+        row = functools.reduce(jnp.add, places)
         return lax.dynamic_update_slice_in_dim(outputs, row[:, None], number, axis=1)
 
     zero = jnp.zeros((co, high - kh + 1, wide - kw + 1, n), image.dtype)
     return lax.fori_loop(0, zero.shape[1], add_row, zero)
 
 
-def gradient_by_image(gradient: Outputs, kernel: Kernel, precision=None) -> Image:
-    """Of `convolution`: the convolution of the gradient with the kernel turned around."""
-    edges = ((size - 1, size - 1) for size in kernel.shape[:2])
-    turned = kernel[::-1, ::-1].swapaxes(2, 3)
-    return convolution(jnp.pad(gradient, ((0, 0), *edges, (0, 0))), turned, precision)
+def gradient_by_image(
+    gradient: Outputs, kernel: Kernel, padding: Padding, precision=None
+) -> Float[Array, "ci h w n"]:
+    """Of `convolution`, without the padding: the gradient's convolution with the kernel turned."""
+    edges = (
+        (size - 1 - low, size - 1 - high, 0)
+        for size, (low, high) in zip(kernel.shape[:2], padding, strict=True)
+    )
+    # Padding that is wider than the kernel reaches makes an edge negative: rows that are left out.
+    padded = lax.pad(gradient, jnp.zeros((), gradient.dtype), ((0, 0, 0), *edges, (0, 0, 0)))
+    return convolution(padded, kernel[::-1, ::-1].swapaxes(2, 3), precision)
 
 
 def gradient_by_kernel(image: Image, kernel: Kernel, gradient: Outputs, precision=None) -> Kernel:
@@ -61,8 +72,7 @@ def gradient_by_kernel(image: Image, kernel: Kernel, gradient: Outputs, precisio
         row = lax.dynamic_index_in_dim(gradient, number, axis=1, keepdims=False).reshape(co, -1)
         columns = (below[:, :, j : j + wide].reshape(ci * kh, -1) for j in range(kw))
         return [
-            total
-            + jnp.matmul(column, row.T, precision=precision, preferred_element_type=dtype)
+            total + jnp.matmul(column, row.T, precision=precision, preferred_element_type=dtype)
             for total, column in zip(sums, columns, strict=True)
         ]
 
