@@ -125,13 +125,16 @@ def to_tiles(images: Shaped[Array, "n ho wo co"], tiles: Plan) -> Shaped[Array, 
 
 
 def largest(values: list[Array]) -> tuple[Array, Int8[Array, "..."]]:
-    """The largest of several arrays, and its number; of equal values the first."""
-    best = values[0]
-    winner = jnp.zeros(best.shape, jnp.int8)
-    for i, value in enumerate(values[1:], start=1):
-        winner = jnp.where(value > best, jnp.int8(i), winner)
-        best = jnp.where(value > best, value, best)
-    return best, winner
+    """The largest of several arrays, and its number; of equal values the first.
+
+    Halves are compared, because XLA does not vectorise a chain of comparisons on CPU.
+    """
+    if len(values) == 1:
+        return values[0], jnp.zeros(values[0].shape, jnp.int8)
+    half = len(values) // 2
+    (first, number), (second, behind) = largest(values[:half]), largest(values[half:])
+    later = second > first
+    return jnp.where(later, second, first), jnp.where(later, behind + jnp.int8(half), number)
 
 
 def convolution(
