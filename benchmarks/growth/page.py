@@ -13,7 +13,7 @@ from benchmarks.peers import ROOT
 ROWS = Path(__file__).parent / "measured.jsonl"
 PAGE = ROOT / "docs" / "growth.md"
 # Where the kept rows were measured; it goes with them.
-PLACE = "one of two cores of an AMD EPYC, tests on the other one"
+PLACE = "one of two cores of an Intel Xeon, short measurements on the other one"
 METHODS = ("pfedgraph", "fedcedar", "gfedmtl", "pfedgat", "fedavg", "gossip", "learned_graph")
 Rows = list[dict[str, Any]]
 
@@ -183,8 +183,8 @@ HEAD = """# How runs grow
 A round takes time in proportion to the clients that take part, to the parameters and to the seeds,
 whatever the number of rounds; compiling takes about as long for each size. With a cohort of 100, a
 round of 3,000 clients takes at most {slower:.1f} times as long as one of 100.
-The graph costs more where all clients take part: all methods but fedavg also work on a matrix with
-a row and a column for each of them, and from 300 to 1,000 clients their rounds grow with an
+The graph costs more where all clients take part: most methods work on a matrix with a row and a
+column for each of them, and from 300 to 1,000 clients the rounds of all but fedavg grow with an
 exponent of {lowest:.1f} to {highest:.1f}. The memory grows by what the models of the clients hold,
 and by at most {larger:.0f} % from 20 to 600 rounds.
 
@@ -199,9 +199,9 @@ The time of a round is that of the best of three segments of all rounds. Compili
 run compiles before its first round, with no program kept from earlier runs. The memory is the peak
 of the process, of which Python, JAX and its compiler take some 400 MiB. Files are all files of the
 run's directory but pictures; they are compressed, so that weights that become equal, as pFedGraph's
-do on these data, take little. The exponent is that between the two largest sizes. `gossip` was
-measured when its graph was a matrix; it has lists of neighbours now, of which
-[Performance](performance.md) has a step of 10,000 clients. `fedcedar`, `pfedgat` and
-`learned_graph` have become faster with 1,000 clients since:
-[notebook](notebook.md#rounds-of-1000-clients-on-cpu).
+do on these data, take little. The exponent is that between the two largest sizes.
+`pfedgraph`, `pfedgat` and `learned_graph` mix by a dense matrix and compare all pairs, which has
+the exponent 2: [notebook](notebook.md#rounds-of-1000-clients-on-cpu). The core's speed changes by
+half within seconds, as the neighbours of this virtual machine allow: single numbers are off by as
+much.
 """

@@ -2,7 +2,6 @@
 
 import jax
 import jax.numpy as jnp
-from jax.lax import Precision
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from jaxfl.core import tree
@@ -103,17 +102,17 @@ def fltrust(updates: Stack, reference: PyTree, reported: Bool[Array, "m"] | None
       [2.0, 0.0]
     """
     rescaled, _ = scaled(updates)
-    unit = tree.scale(rescaled, inverse_norms(rescaled))
+    norms = inverse_norms(rescaled)
     own, power = scaled(jax.tree.map(lambda x: x[None], reference))
     inverse = inverse_norms(own)
-    trust = jnp.maximum(gram(unit, tree.scale(own, inverse))[:, 0], 0.0)
+    trust = jnp.maximum(gram(rescaled, own)[:, 0] * norms * inverse, 0.0)
     if reported is not None:
         trust = jnp.where(reported, trust, 0.0)
     total = trust.sum()
     length = jnp.where(inverse > 0, power / jnp.where(inverse > 0, inverse, 1.0), 0.0)[0]
     weights = trust / jnp.where(total > 0, total, 1.0)
     # Statistics have no length.
-    update = jax.tree.map(lambda x: length * x, mix(weights, unit))
+    update = jax.tree.map(lambda x: length * x, mix(weights * norms, rescaled))
     return tree.cast_like(tree.combine(of_statistics, mix(weights, updates), update), reference)
 
 
@@ -183,8 +182,9 @@ def linear_cka(features: Float[Array, "m n d"]) -> Float[Array, "m m"]:
       [[1.0, 1.0], [1.0, 1.0]]
     """
     rescaled = tree.wide(scaled(features)[0])
-    centred = rescaled - rescaled.mean(axis=1, keepdims=True)
-    products = jnp.einsum("mnd,mkd->mnk", centred, centred, precision=Precision.HIGHEST)
+    examples = max(rescaled.shape[1], 1)
+    centred = rescaled - jax.vmap(column_sum)(rescaled)[:, None] / examples
+    products = jax.vmap(gram)(centred)
     rows = products.reshape(len(products), -1)
     rows = rows * inverse_norms(rows)[:, None]
     return jnp.clip(gram(rows), 0.0, 1.0)
