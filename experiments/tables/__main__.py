@@ -15,7 +15,8 @@ import tyro
 from rich.console import Console
 from rich.table import Table as Shown
 
-from experiments.tables import results, specification
+from experiments.tables import claims_page, claims_queue, results, specification
+from experiments.tables.claims import find, load
 from experiments.tables.fill import fill, fill_together, select, start, together
 from experiments.tables.page import pages, terminal
 from experiments.tables.specification import Cell
@@ -42,6 +43,7 @@ def main(
     again: bool = False,
     page: bool = False,
     check_stale: bool = False,
+    claims: bool = False,
 ) -> None:
     """Runs missing cells, the most telling first, prints each table and writes the papers' pages.
 
@@ -61,8 +63,17 @@ def main(
       page: write docs/papers.md and the pages in docs/papers, and nothing else.
       check_stale: mark the results whose code gives other numbers now; they are run again next
         time. It takes some seconds a cell.
+      claims: run the cells that open claims wait for (docs/results/claims.md), the cheapest
+        decision first; no table is named then.
     """
     console = Console()
+    if claims:
+        check(not tables, "--claims chooses the tables itself: leave out their names")
+        start()
+        errors = claims_queue.run(_ends(budget), console)
+        _write_pages(console)
+        check(not errors, "; ".join(errors))
+        return
     if page:
         _write_pages(console)
         return
@@ -76,7 +87,7 @@ def main(
         "--again runs the cells one by one in this process: leave out --workers, --at-once, "
         "--no-run and --check-stale",
     )
-    ends = time.time() + _seconds(budget) if budget else float("inf")
+    ends = _ends(budget)
     specifications = [specification.load(name) for name in tables]
     cells = select(tables, only, seeds)
     errors: list[str] = []
@@ -109,6 +120,9 @@ def _write_pages(console: Console) -> None:
     for name, text in pages([specification.load(one) for one in specification.names()]).items():
         files.write_file(DOCS / name, text)
         console.print(f"written to {DOCS / name}", highlight=False)
+    place = DOCS / "results" / "claims.md"
+    files.write_file(place, claims_page.page([find(claim) for claim in load()]))
+    console.print(f"written to {place}", highlight=False)
 
 
 def _mark(cells: list[Cell], console: Console) -> None:
@@ -133,6 +147,11 @@ def _listing() -> Shown:
         state = f"{there} / {len(cells)}" if cells else table.script.removeprefix("experiments.")
         grid.add_row(name, f"{table.paper}, {table.place}", table.title, state)
     return grid
+
+
+def _ends(budget: str) -> float:
+    """When the time is over, as `time.time` has it."""
+    return time.time() + _seconds(budget) if budget else float("inf")
 
 
 def _seconds(text: str) -> float:

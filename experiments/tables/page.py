@@ -179,11 +179,11 @@ def markdown(table: Table, folder: Path = results.FOLDER, by_cell: Entries | Non
     there, count = _counts(table, by_cell)
     lines = [f"## {_heading(table)}", ""]
     if table.note:
-        lines += [_wrap(table.note), ""]
+        lines += [wrap(table.note), ""]
     if table.also:
         lines += [f"After a semicolon: {table.also}.", ""]
     if table.script:
-        lines += [_wrap(f"Drawn by `{table.command}`."), ""]
+        lines += [wrap(f"Drawn by `{table.command}`."), ""]
     if table.picture:
         lines += [f"![{table.title}](../{table.picture})", ""]
     if table.rows:
@@ -210,15 +210,15 @@ def _heading(table: Table) -> str:
 
 def _link(table: Table) -> str:
     """The place of a table as a link to its section, from docs/papers.md."""
-    return f"[{table.place}](papers/{_paper(table)}.md#{_anchor(table)})"
+    return f"[{table.place}](papers/{paper_of(table)}.md#{anchor(table)})"
 
 
-def _anchor(table: Table) -> str:
+def anchor(table: Table) -> str:
     """The anchor of a table's section, by the rule of the hosts of Markdown."""
     return re.sub(r"[^\w -]", "", _heading(table).lower()).replace(" ", "-")
 
 
-def _paper(table: Table) -> str:
+def paper_of(table: Table) -> str:
     """The name of a paper's files."""
     return table.name.partition(".")[0]
 
@@ -227,11 +227,12 @@ def _linked(text: str, tables: Sequence[Table]) -> str:
     """Text in which "(table 1)" is a link to the section of that table."""
     for table in tables:
         place = table.place.partition(",")[0]
-        text = text.replace(f"({place})", f"([{place}](#{_anchor(table)}))")
+        text = text.replace(f"({place})", f"([{place}](#{anchor(table)}))")
     return text
 
 
-def _wrap(text: str) -> str:
+def wrap(text: str) -> str:
+    """A paragraph of a page."""
     return textwrap.fill(" ".join(text.split()), 120, break_on_hyphens=False)
 
 
@@ -262,8 +263,8 @@ def pages_of(tables: Sequence[Table], known: dict[str, Entries]) -> dict[str, st
     papers: dict[str, list[Table]] = {}
     gaps: list[Table] = []
     for table in tables:
-        if table.picture or _counts(table, known[table.name])[0]:
-            papers.setdefault(_paper(table), []).append(table)
+        if is_shown(table, known[table.name]):
+            papers.setdefault(paper_of(table), []).append(table)
         else:
             gaps.append(table)
     groups = dict(sorted(papers.items(), key=lambda item: -len(item[1])))
@@ -281,11 +282,17 @@ def paper_page(tables: Sequence[Table], known: dict[str, Entries]) -> str:
     first = tables[0]
     title = f"{first.paper}'s tables and figures"
     lines = [f"# {title}", ""]
-    lines += [_linked(text, tables) for text in _text(TEXTS / _paper(first) / "findings.md")]
+    lines += [_linked(text, tables) for text in _text(TEXTS / paper_of(first) / "findings.md")]
     source = f"[The paper]({first.link}). " if first.link else ""
-    lines += [_wrap(f"{source}[The papers' tables](../papers.md) says how to read a cell."), ""]
+    lines += [wrap(f"{source}[The papers' tables](../papers.md) says how to read a cell."), ""]
     lines += [markdown(table, by_cell=known[table.name]) for table in tables]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def is_shown(table: Table, by_cell: Entries | None = None) -> bool:
+    """Whether the page of its paper has a section of the table."""
+    by_cell = entries(table) if by_cell is None else by_cell
+    return bool(table.picture) or _counts(table, by_cell)[0] > 0
 
 
 def overview(
@@ -296,7 +303,7 @@ def overview(
     lines = [
         "# The papers' tables",
         "",
-        _wrap(_verdict(every, known)),
+        wrap(_verdict(every, known)),
         "",
         "| paper | table | what it shows | cells computed |",
         "|---|---|---|---:|",
@@ -310,11 +317,11 @@ def overview(
         "",
         "## How to read a cell",
         "",
-        _wrap(LEGEND),
+        wrap(LEGEND),
         "",
-        _wrap(MADE),
+        wrap(MADE),
         "",
-        _wrap(AGAIN),
+        wrap(AGAIN),
         "",
         CHECK,
         "",
