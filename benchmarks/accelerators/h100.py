@@ -164,9 +164,9 @@ def order(case: dict[str, Any]) -> tuple:
 
 
 HEADLINE = """On one NVIDIA H100, a round of federated averaging with 100 clients (LeNet, batches of
-64, 10 local steps) takes {ms:.1f} ms. This is {flower:.0f} times faster than Flower, {blazefl:.0f}
-times faster than BlazeFL and {torch_fedavg:.0f} times faster than a PyTorch loop over the clients
-on the same card."""
+64, 10 local steps) takes {ms:.1f} ms. This is {flower:.0f} times faster than Flower with 16 actors,
+{blazefl:.0f} times faster than BlazeFL and {torch_fedavg:.0f} times faster than a PyTorch loop that
+trains one client after another, on the same card, in one run of each."""
 ADAPTERS = """Adapters of rank 8 on one frozen ViT-Tiny (`benchmarks/rounds/adapters.py`): a local
 step of {clients} clients with batches of {batch} takes {all:.0f} ms, {ours:.2f} ms for each client.
 A PyTorch loop with the same frozen weights, checked to give the same logits and the same adapters

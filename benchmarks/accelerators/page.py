@@ -208,9 +208,9 @@ HEAD = """# Rounds on GPU and TPU
 
 **Known:** {headline} {compile}
 
-**Not known:** nothing was measured on a TPU. On a GPU nothing was measured of models in bfloat16,
-of ResNet-8 with 1,000 clients and of [repeats to the same bits](determinism.md), and one card was
-measured once.
+**Not known:** nothing was measured on a TPU. On a GPU nothing was measured of PyTorch's `vmap` over
+stacked clients, which is the strongest peer on a CPU, of models in bfloat16, of ResNet-8 with 1,000
+clients and of [repeats to the same bits](determinism.md), and one card was measured once.
 """
 PROGRAMS = """## What the programs consist of
 

@@ -226,7 +226,7 @@ def blazefl(session: Session) -> None:
     Each client has 500 images in two of 200 shards, and takes 5 epochs a round with batches of 50
     and learning rate .1. Published: 30 s for BlazeFL with threads and 93 s for Flower, the best
     settings of each, read off the figure docs/imgs/benchmark_cnn.png of BlazeFL's repository
-    (https://github.com/blazefl/blazefl), on four NVIDIA RTX 6000. Without CIFAR-10 in
+    (https://github.com/kitsuyaazuma/blazefl), on four NVIDIA RTX 6000. Without CIFAR-10 in
     JAXFL_DATA_DIR the images are random, which changes no time.
     """
     clients, images, rounds, epochs = (2, 10, 1, 1) if session.smallest else (100, 500, 5, 5)
