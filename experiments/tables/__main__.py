@@ -15,7 +15,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table as Shown
 
-from experiments.tables import claims_page, claims_queue, results, specification
+from experiments.tables import claims_page, claims_picture, claims_queue, results, specification
 from experiments.tables.claims import find, load
 from experiments.tables.fill import fill, fill_together, select, start, together
 from experiments.tables.page import pages, terminal
@@ -23,6 +23,7 @@ from experiments.tables.specification import Cell
 from experiments.tables.staleness import stale
 from experiments.tables.standins import smoke
 from jaxfl.core.errors import InputError, check
+from jaxfl.experiment.pictures.drawing import render
 from jaxfl.experiment.session.interrupt import exit_code, stops_at_once
 from jaxfl.experiment.store import files
 
@@ -120,9 +121,14 @@ def _write_pages(console: Console) -> None:
     for name, text in pages([specification.load(one) for one in specification.names()]).items():
         files.write_file(DOCS / name, text)
         console.print(f"written to {DOCS / name}", highlight=False)
-    place = DOCS / "results" / "claims.md"
-    files.write_file(place, claims_page.page([find(claim) for claim in load()]))
-    console.print(f"written to {place}", highlight=False)
+    findings = [find(claim) for claim in load()]
+    made = {
+        DOCS / "results" / "claims.md": claims_page.page(findings),
+        DOCS / "images" / "claims.png": render(claims_picture.draw(findings)),
+    }
+    for place, content in made.items():
+        files.write_file(place, content)
+        console.print(f"written to {place}", highlight=False)
 
 
 def _mark(cells: list[Cell], console: Console) -> None:

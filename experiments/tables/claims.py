@@ -150,7 +150,7 @@ def find_in(table: Table, claim: Claim, folder: Path) -> Finding:
     verdict = _verdict(claim, found, bool(missing), len(named))
     if verdict == "open" and not missing:
         # More seeds of the differences that decide nothing yet.
-        unsure = {(d.column, d.rival) for d in found if not _decides(claim, d)}
+        unsure = {(d.column, d.rival) for d in found if not decides(claim, d)}
         missing = [
             cell
             for one, column, other, where in pairs
@@ -274,7 +274,7 @@ def _published(table: Table, row: Row, column: Column) -> float | None:
     return row.published[place] if row.published else None
 
 
-def _decides(claim: Claim, difference: Difference) -> bool:
+def decides(claim: Claim, difference: Difference) -> bool:
     """Whether a difference speaks for or against the claim, and more seeds are not needed."""
     if claim.alike is not None:
         inside = max(-difference.low, difference.high) <= claim.alike
@@ -290,7 +290,7 @@ def _verdict(claim: Claim, found: Sequence[Difference], waits: bool, columns: in
     else:
         holds = [d.sign > 0 for d in found]
     against = {
-        d.column for d, yes in zip(found, holds, strict=True) if not yes and _decides(claim, d)
+        d.column for d, yes in zip(found, holds, strict=True) if not yes and decides(claim, d)
     }
     unsure = {d.column for d, yes in zip(found, holds, strict=True) if not yes} - against
     # One column against it, or one rival that is not left behind, decides a claim of all.

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from experiments.tables.claims import Difference, Finding
+from experiments.tables.claims import Difference, Finding, decides
 from experiments.tables.claims_queue import cost, waiting
 from experiments.tables.page import anchor, is_shown, paper_of, wrap
 
@@ -18,6 +18,7 @@ Of {count} claims of the abstracts and experiments of four papers, {decided} hav
 {agrees} agree with what was seen here, {partly} in part, {not_seen} are not seen. {open} wait for
 runs.
 """
+PICTURE = "![Differences that decide claims, beside published ones](../images/claims.png)"
 RULE = """
 A claim to be the best is tested against the two strongest published methods of its column, local
 training, FedAvg and FedAvg-FT. It agrees if the 95 % interval of each difference is above 0 in each
@@ -25,8 +26,8 @@ column, in part if it is so in some columns. It is not seen if one difference is
 interval includes 0 and leaves out the published difference; if it includes both, more seeds are
 needed. Intervals are those of Student's t over the seeds that both methods have. Those of one seed
 are over its clients, and tell whether clients agree, not what another seed would give. *Here* is
-the difference that decides: the one with the lowest end, in points of accuracy unless the table has
-another unit.
+the difference that decides: one that speaks against the claim, else the one with the lowest end,
+in points of accuracy unless the table has another unit.
 """
 WAITS = """
 `python -m experiments.tables --claims --budget 60m` runs the cells of open claims, the cheapest
@@ -46,7 +47,7 @@ def page(findings: Sequence[Finding]) -> str:
         not_seen=counts["not seen"],
         open=counts["open"],
     )
-    lines = ["# What holds of four papers", "", wrap(answer), ""]
+    lines = ["# What holds of four papers", "", wrap(answer), "", PICTURE, ""]
     papers = dict.fromkeys(finding.table.paper for finding in findings)
     for paper in papers:
         lines += [
@@ -94,7 +95,11 @@ def row(finding: Finding) -> str:
 
 
 def decisive(finding: Finding) -> Difference | None:
-    """The difference whose interval has the lowest end; of a claim of likeness the widest one."""
+    """The difference that speaks against the claim, else the one whose interval ends lowest.
+
+    Of a claim of likeness the one whose interval reaches farthest.
+    """
     if finding.claim.alike is not None:
         return max(finding.differences, key=lambda d: max(-d.low, d.high), default=None)
-    return min(finding.differences, key=lambda one: one.low, default=None)
+    against = [one for one in finding.differences if one.sign < 1 and decides(finding.claim, one)]
+    return min(against or finding.differences, key=lambda one: one.low, default=None)
