@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from experiments.tables.claims import Difference, Finding, decides
 from experiments.tables.claims_queue import cost, waiting
@@ -68,12 +69,20 @@ def page(findings: Sequence[Finding]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def row(finding: Finding) -> str:
-    """A line of a paper's table."""
+class Cells(NamedTuple):
+    """What is shown of a claim."""
+
+    text: str
+    place: str
+    published: str
+    here: str
+    seeds: str
+    verdict: str
+
+
+def cells(finding: Finding) -> Cells:
+    """The claim, its place in the paper, the published number, what was seen, and the verdict."""
     table, claim = finding.table, finding.claim
-    place = table.place.partition(",")[0]
-    if is_shown(table):
-        place = f"[{place}](../papers/{paper_of(table)}.md#{anchor(table)})"
     published, here, seeds = "", claim.here, ""
     if finding.numbers:
         here = ", ".join(f"{number:.{table.digits}f}" for number in finding.numbers)
@@ -89,9 +98,18 @@ def row(finding: Finding) -> str:
             here += f", {deciding.column}"
         seeds = str(deciding.seeds)
     if claim.why and finding.verdict != "agrees":
-        here += f"; {claim.why}"
-    verdict = WORDS[finding.verdict]
-    return f"| {claim.text} ({place}) | {published} | {here} | {seeds} | {verdict} |"
+        here += f"; {claim.why}" if here else claim.why
+    place = table.place.partition(",")[0]
+    return Cells(claim.text, place, published, here, seeds, finding.verdict)
+
+
+def row(finding: Finding) -> str:
+    """A line of a paper's table."""
+    text, place, published, here, seeds, verdict = cells(finding)
+    table = finding.table
+    if is_shown(table):
+        place = f"[{place}](../papers/{paper_of(table)}.md#{anchor(table)})"
+    return f"| {text} ({place}) | {published} | {here} | {seeds} | {WORDS[verdict]} |"
 
 
 def decisive(finding: Finding) -> Difference | None:
