@@ -31,6 +31,7 @@ def test_clients_that_lose_and_what_the_promise_keeps():
 
 
 @pytest.mark.slow(seconds=20)
+@pytest.mark.pictures
 def test_the_report_is_made_from_what_is_stored(tmp_path):
     main(tmp_path)
     assert (tmp_path / "what_holds.pdf").read_bytes().startswith(b"%PDF")
