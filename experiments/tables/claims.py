@@ -35,9 +35,11 @@ class Claim:
     """A claim of a paper.
 
     With `above`, the row is above each of these rows in each column. With `best`, these are the two
-    strongest published rows of the column, local training, FedAvg and FedAvg-FT. With `alike`, the
-    difference to each row is at most so many units. With `least` and `most`, the row's number lies
-    between them. With `verdict`, what a script drew is told: `here` says what was seen.
+    strongest published rows of the column, local training, FedAvg and FedAvg-FT. With `than`, the
+    row has more in each column than in that one. With `alike`, the difference to each row of
+    `above` is at most so many units instead. With `least` and `most`, the row's number lies between
+    them. With `verdict`, what a script drew is told: `here` says what was seen. A claim is one of
+    these.
     """
 
     text: str
@@ -60,7 +62,7 @@ class Difference(NamedTuple):
 
     column: str
     rival: str
-    mean: float
+    mean: float  # above 0: the row is better
     low: float  # of the interval
     high: float
     seeds: int
@@ -92,7 +94,7 @@ def load(file: Path = FILE) -> list[Claim]:
     """All claims, in the order of the file.
 
     Raises:
-      InputError: a claim names a table, row or column that there is not.
+      InputError: an entry of a claim is unknown, or a claim is not of one kind.
     """
     fields = {one.name for one in dataclasses.fields(Claim)}
     claims = []
@@ -103,7 +105,15 @@ def load(file: Path = FILE) -> list[Claim]:
             name: tuple(value) if isinstance(value, list) else value
             for name, value in content.items()
         }
-        claims.append(Claim(**entries))
+        claim = Claim(**entries)
+        bounds = claim.least is not None or claim.most is not None
+        kinds = (claim.verdict, bounds, claim.than, claim.above, claim.best)
+        check(
+            sum(map(bool, kinds)) == 1,
+            f"{file.name}, {claim.text!r}: expected one of verdict, least or most, than, above and "
+            "best",
+        )
+        claims.append(claim)
     return claims
 
 
@@ -135,9 +145,9 @@ def find_in(table: Table, claim: Claim, folder: Path) -> Finding:
     for name in named:
         if claim.than:
             pairs.append((row, columns[name], row, columns[claim.than]))
+            continue
         rivals = claim.above or _rivals(table, row, columns[name])
-        if not claim.than:
-            pairs += [(row, columns[name], rows[rival], columns[name]) for rival in rivals]
+        pairs += [(row, columns[name], rows[rival], columns[name]) for rival in rivals]
     found, missing = [], []
     for one, column, other, where in pairs:
         difference = _difference(table, one, column, other, where, read)
@@ -235,7 +245,8 @@ def _difference(
         values = np.array(pairs, float)
         if not np.isfinite(values).all():
             return None
-        gaps = factor * (values[:, 0] - values[:, 1])
+        # Of losses the smaller one is better.
+        gaps = (-factor if cell.measure == "loss" else factor) * (values[:, 0] - values[:, 1])
         means.append(gaps.mean())
         if len(shared) == 1:
             gaps = factor * _client_gaps((cell, rival), ours[shared[0]], theirs[shared[0]])
@@ -262,7 +273,10 @@ def _client_gaps(cells: Sequence[Cell], ours: Result, theirs: Result) -> np.ndar
         np.array(result["clients"].get(cell.stage) or [], float)
         for cell, result in zip(cells, (ours, theirs), strict=True)
     ]
-    if any(cell.measure != "score" for cell in cells) or each[0].shape != each[1].shape:
+    if (
+        any(cell.measure not in ("score", "loss") for cell in cells)
+        or each[0].shape != each[1].shape
+    ):
         return np.zeros(0)
     gaps = each[0] - each[1]
     return gaps[np.isfinite(gaps)]
@@ -293,7 +307,7 @@ def _verdict(claim: Claim, found: Sequence[Difference], waits: bool, columns: in
         d.column for d, yes in zip(found, holds, strict=True) if not yes and decides(claim, d)
     }
     unsure = {d.column for d, yes in zip(found, holds, strict=True) if not yes} - against
-    # One column against it, or one rival that is not left behind, decides a claim of all.
+    # One rival that is not left behind decides a column.
     if len(against) == columns:
         return "not seen"
     if waits or unsure:

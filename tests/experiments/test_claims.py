@@ -11,6 +11,7 @@ from experiments.tables import claims, claims_page, claims_queue, results
 from experiments.tables.__main__ import DOCS
 from experiments.tables.claims import Claim
 from experiments.tables.specification import Column, Row, Table
+from jaxfl.core.errors import InputError
 
 ROWS = (
     Row(name="Ours", algorithm="pfedgraph", published=(90.0,)),
@@ -58,6 +59,28 @@ def test_of_one_seed_the_interval_is_over_its_clients(tmp_path):
     (found,) = claims.find_in(TABLE, ABOVE, tmp_path).differences
     wanted = stats.ttest_1samp([10, 0, 5], 0).confidence_interval(0.95)
     np.testing.assert_allclose([found.low, found.high], wanted)
+
+
+def test_of_losses_the_smaller_one_is_better(tmp_path):
+    rows = tuple(dataclasses.replace(row, measure="loss", published=(1.0,)) for row in ROWS)
+    table = dataclasses.replace(TABLE, rows=rows, measure="loss", unit="loss")
+    for scores in ([-0.7], [-0.7, -0.8, -0.9]):
+        write(tmp_path, rows[0], scores, clients=[-0.5, -0.6])
+        write(tmp_path, rows[2], [score - 0.1 for score in scores], clients=[-0.6, -0.7])
+        (found,) = claims.find_in(table, ABOVE, tmp_path).differences
+        assert (found.seeds, found.mean) == (len(scores), pytest.approx(0.1))
+        assert found.low > 0
+
+
+@pytest.mark.parametrize(
+    "entries",
+    ["", "best = true\nabove = ['Local']", "verdict = 'agrees'\nleast = 0.5"],
+)
+def test_a_claim_is_of_one_kind(entries, tmp_path):
+    file = tmp_path / "claims.toml"
+    file.write_text(f"[[claims]]\ntext = 'a claim'\ntable = 'pfedgraph.table1'\n{entries}\n")
+    with pytest.raises(InputError, match="'a claim': expected one of"):
+        claims.load(file)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ On CPU, inside a loop, XLA computes the weight gradient of a convolution on a na
 times slower than outside (https://github.com/jax-ml/jax/issues/12868). Under `vmap` a kernel for
 each client makes a grouped convolution, which is slow as well
 (https://github.com/jax-ml/jax/issues/13800). Therefore a convolution is patches and one matrix
-product here, with its own gradient. Everything else is lax's.
+product here, or on a CPU a product for each row or tile, with its own gradient. Everything else is
+lax's.
 
 Images are NHWC and kernels HWIO, as everywhere in flax. Inside, on a CPU, the batch is the
 innermost axis, [c, h, w, n]: each slice of a patch is then contiguous in memory, and the transposes
@@ -29,8 +30,8 @@ NHWC = lax.ConvDimensionNumbers((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))  # wit
 # How a convolution is computed: "patches" is patches and a matrix product for each client.
 # "grouped" is lax's convolution, grouped by clients. "auto" is "grouped" on a TPU and "patches"
 # elsewhere: on a GPU grouped convolutions take three to six times as long, and on a TPU the
-# compiled program moves more than twice the bytes with "patches" (docs/accelerators.md). A CPU
-# always takes patches.
+# compiled program moves more than twice the bytes with "patches" (docs/accelerators.md). On a CPU
+# neither decides: many channels go by rows or tiles, and others by patches.
 Conv = Literal["auto", "patches", "grouped"]
 
 # Channels on both sides from which tiles are faster than rows, if nothing is pooled.
