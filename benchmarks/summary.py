@@ -27,11 +27,11 @@ class Pair(NamedTuple):
 PAIRS = (
     Pair(
         "one local step of a client, LeNet, batch 16",
-        *("local_training", "lenet 32x32, batch 16", "PyTorch loop", 1, 2, 3, "ms"),
+        *("local_training", "lenet 32x32, batch 16", "PyTorch loop", 1, 3, 4, "ms"),
     ),
     Pair(
         "one local step of a client, FedCedar's six convolutions",
-        *("local_training", "cedar6 32x32, batch 16", "PyTorch loop", 1, 2, 3, "ms"),
+        *("local_training", "cedar6 32x32, batch 16", "PyTorch loop", 1, 3, 4, "ms"),
     ),
     Pair(
         "one local step of a client, adapters on a frozen ViT-Tiny, batch 16",

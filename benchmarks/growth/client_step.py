@@ -56,6 +56,8 @@ peak, data and models included.
 | clients | client step, ms | peak memory, GiB |
 |---:|---:|---:|
 {rows}
+
+Other processors: [notebook](notebook.md#growth-in-clients-on-cpu).
 """
 
 

@@ -97,4 +97,6 @@ by a few per cent within a run, so a product can be below it. Each part is timed
 own; together they take longer than the whole step of the section before. The root mean square of
 the error of a cosine of two random models is
 {errors} numbers.
+
+Other processors: [notebook](notebook.md#the-server-step-of-many-clients-on-cpu).
 """

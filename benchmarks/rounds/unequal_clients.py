@@ -181,6 +181,8 @@ is the process's peak. All sides have the same clients. In brackets: times jaxfl
 | clients | batches | padded | jaxfl, ms | round | peak memory, GiB | {peers} |
 |---|{rule}
 {rows}
+
+Other processors: [notebook](notebook.md#clients-of-different-sizes-on-cpu).
 """
 
 MEMORY_TEXT = """## Memory of clients of different sizes
