@@ -22,6 +22,7 @@ from jaxfl.algorithms.fedadam import fedadam, fedyogi
 from jaxfl.algorithms.fedaghn import fedaghn
 from jaxfl.algorithms.fedala import fedah, fedala
 from jaxfl.algorithms.fedamp import fedamp, heurfedamp
+from jaxfl.algorithms.fedapa import fedapa
 from jaxfl.algorithms.fedasync import fedasync
 from jaxfl.algorithms.fedavg import fedavg, fedavg_ft
 from jaxfl.algorithms.fedavgm import fedavgm
@@ -139,6 +140,7 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         pfedgraph,
         pfedhn,
         pfedla,
+        fedapa,
         pfedme,
         pfedsim,
         pooled,

@@ -1,7 +1,7 @@
 """pFedLA: a hypernetwork for each client makes the weights with which its layers are mixed.
 
 each round t, with the embedding v_i of client i and a network h_i for it on the server:
-  server:    r_ij = h_i(v_i)_j / sum_k h_i(v_i)_k, for each layer
+  server:    r_ij = h_ij(v_i) / sum_k h_ik(v_i), for each layer
              x_i = sum_j r_ij w_j of the models that it last received, and sends it
   client i:  w_i = local training of F_i from x_i, and sends it
   server:    v_i and h_i take a step of SGD along J'(x_i - w_i), with J the Jacobian of x_i

@@ -16,7 +16,13 @@ from jaxfl.kernels.sparse import SparseRows, dense_rows, top_edges
 SHORT = ["--clients", "4", "--partition", "iid", "--rounds", "1", "--local-steps", "1"]
 TAKERS = [name for name, made in ALGORITHMS.items() if facts_of(made).takes_top_edges]
 # The part of the model that is mixed by the graph, in methods that mix one part so
-PARTS = {"pfedsim": "body", "fedpac": "head", "fedaghn": "Dense_1", "pfedla": "Dense_1"}
+PARTS = {
+    "pfedsim": "body",
+    "fedpac": "head",
+    "fedaghn": "Dense_1",
+    "pfedla": "Dense_1",
+    "fedapa": "Dense_0",
+}
 QUICK = ("fedfomo", "sfl", "pfedgat")
 MARKED = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in TAKERS]
 

@@ -112,6 +112,8 @@ def learned_mixtures(
     start: Callable[[PRNGKey, Params, int], tuple[PyTree, PyTree]],
     weigh: Callable[[PyTree, PyTree], LayerWeights],
     step: Callable[[LayerRecord, PyTree, LayerWeights, Uploads], LayerStep],
+    personal: tree.Layers | None = None,
+    every_edge: bool = False,
 ) -> Algorithm:
     """A method whose clients train from mixtures, and whose server sees how weights should change.
 
@@ -128,9 +130,13 @@ def learned_mixtures(
     Args:
       task: the problem and its clients.
       start: (key, initial model, C) -> `learned` and `known` of the record at first.
-      weigh: (learned, known) -> row-stochastic weights of each layer, in the order of `by_layer`.
+      weigh: (learned, known) -> row-stochastic weights of each layer that is sent, in the order of
+        `by_layer`.
       step: (record, the gradient of the sum of the clients' losses by `learned`, the weights of the
         round, uploads) -> `LayerStep`.
+      personal: layers that clients keep and do not send; their weights are the identity.
+      every_edge: whether derivatives are taken by the weights of all clients that have reported, by
+        their initial models too, or only by those that are in a mixture.
 
     Example:
       >>> start = lambda key, model, clients: (jnp.full((clients, 1), 0.5), ())
@@ -143,18 +149,25 @@ def learned_mixtures(
     """
     fit = task.trainer(data_loss(task.problem))
     may_refuse = task.accept is not take_offer
+    shapes = jax.eval_shape(task.problem.init, jax.random.key(0))
+    kept = () if personal is None else tuple(by_layer(tree.split(shapes, personal)[0]))
+
+    def shared(model: Params) -> Params:
+        return model if personal is None else tree.split(model, personal)[1]
+
+    def possible(learned: PyTree, known: PyTree, seen: Array) -> LayerWeights:
+        layers = weigh(learned, known)
+        return {name: isolate(layers[name], seen) for name in layers}
 
     def edge_weights(learned: PyTree, record: LayerRecord) -> LayerWeights:
-        layers = weigh(learned, record.known)
-        return {
-            name: task.keep_edges(isolate(layers[name], record.seen)).weights for name in layers
-        }
+        layers = possible(learned, record.known, record.seen)
+        return {name: task.keep_edges(layers[name]).weights for name in layers}
 
     def init(key: PRNGKey, train: Dataset) -> tuple[Params, ServerState]:
         model = task.problem.init(key)
         clients = train.mask.shape[0]
         stacked = tree.broadcast(model, clients)
-        record = LayerRecord(stacked, *start(key, model, clients), jnp.zeros(clients, bool))
+        record = LayerRecord(shared(stacked), *start(key, model, clients), jnp.zeros(clients, bool))
         return stacked, ServerState((), record)
 
     def download(state: ServerState) -> Down:
@@ -164,19 +177,27 @@ def learned_mixtures(
         return Down(each=mix_layers(rows, record.received))
 
     def client(key: PRNGKey, memory: Params, down: Down, cohort: Cohort) -> Turn[Params]:
-        # Each client trains from its mixture of every layer.
-        first, accepted = task.accept(memory, down.each, cohort)
-        trained, up, report = train_and_send(fit, key, first, None, cohort)
+        # Each client trains from its mixture of every layer, with the layers that are its own.
+        own = None if personal is None else tree.split(memory, personal)[0]
+        mixture = down.each if own is None else tree.join(own, down.each)
+        first, accepted = task.accept(memory, mixture, cohort)
+        trained, up, report = train_and_send(fit, key, first, None, cohort, sends=shared)
         return trained, up._replace(plain=accepted if may_refuse else ()), report
 
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
         record: LayerRecord = state.record
         accepted = uploads.plain if may_refuse else jnp.ones_like(record.seen)
         weights, pull_back = jax.vjp(lambda learned: edge_weights(learned, record), record.learned)
+        seen = record.seen
+        if every_edge:
+            seen = seen | uploads.reported
+            _, pull_back = jax.vjp(
+                lambda learned: possible(learned, record.known, seen), record.learned
+            )
         # The derivatives of the losses by the weights, and by what the weights are made of.
         drifts = by_layer(jax.tree.map(jnp.subtract, uploads.before, uploads.received))
         models = by_layer(record.received)
-        mask = (accepted & record.seen)[:, None]
+        mask = (accepted & seen)[:, None]
         derivatives = {
             name: jnp.where(mask, gram(drifts[name], models[name]), 0.0) for name in models
         }
@@ -185,6 +206,7 @@ def learned_mixtures(
         weights = jax.tree.map(partial(keep_own, accepted=accepted), weights)
         learned, known, metrics = step(record, grads, weights, uploads)
         record = LayerRecord(uploads.received, learned, known, jnp.ones_like(record.seen))
+        weights |= {name: jnp.eye(record.seen.size) for name in kept}
         return Outcome(ServerState((), record), weights=weights, metrics=metrics)
 
     return compose(task, Wire(init, (Exchange(client, server),), deploy_memory, download))
