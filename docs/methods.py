@@ -7,13 +7,16 @@ they are (`index`), and a page for each method (`write_pages`), which is not com
 """
 
 import functools
+import inspect
 import re
-from collections.abc import Collection, Iterable
+import sys
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from mathematics import set_formulas, set_round
 
 import jaxfl
 from jaxfl.algorithms import ALGORITHMS
@@ -129,7 +132,7 @@ FAMILIES = (
     Family(
         "Attention and hypernetworks",
         "a mixture or a model that a learned network makes for it",
-        ("pfedgat", "fedaghn", "pfedhn", "pfedla"),
+        ("pfedgat", "fedaghn", "pfedhn", "pfedla", "fedapa"),
     ),
     Family(
         "Decentralized",
@@ -367,9 +370,14 @@ def plain(text: str) -> str:
     return "".join(p if p.startswith("`") else p.replace("*", "\\*") for p in pieces)
 
 
+def formulas(text: str) -> str:
+    """The same, with its formulas set as mathematics."""
+    return plain(set_formulas(text))
+
+
 def cell(text: str) -> str:
     """Text in a cell of a table."""
-    return plain(" ".join(text.split())).replace("|", "\\|")
+    return formulas(" ".join(text.split())).replace("|", "\\|")
 
 
 def measured(name: str) -> list[str]:
@@ -387,6 +395,13 @@ def measured(name: str) -> list[str]:
         elif line.startswith(f"| {name} |"):
             lines += [f"{heading}:", "", *header, line, ""]
     return lines
+
+
+def round_of(factory: Callable) -> list[str]:
+    """What a round of a method does, from the head of its file."""
+    head = inspect.getdoc(sys.modules[factory.__module__]) or ""
+    _, _, text = head.partition("\n\n")
+    return ["", "## A round", "", set_round(text)] if text else []
 
 
 def method_page(name: str) -> str:
@@ -422,9 +437,9 @@ def method_page(name: str) -> str:
         lines += ["| defence | a client may refuse the offered mixture: `--defend accept` |"]
     if facts.takes_top_edges:
         lines += ["| sparse graph | a client may keep its largest weights only: `--top-edges K` |"]
-    lines += ["", plain(parts.text), ""]
+    lines += [*round_of(factory), "", formulas(parts.text), ""]
     if "State" in parts.sections:
-        lines += ["## State", "", plain(parts.sections["State"]), ""]
+        lines += ["## State", "", formulas(parts.sections["State"]), ""]
     lines += ["## Options", ""]
     if options:
         lines += ["| option | default | allowed values | meaning |", "|---|---|---|---|"]
@@ -449,7 +464,7 @@ def method_page(name: str) -> str:
         ("Raises", "Errors"),
     ):
         if section in parts.sections:
-            lines += [f"## {title}", "", plain(parts.sections[section]), ""]
+            lines += [f"## {title}", "", formulas(parts.sections[section]), ""]
     if "Example" in parts.sections:
         lines += [
             "## Example",

@@ -59,7 +59,9 @@ def one_round(algorithm):
 
 
 def script(name):
-    """A script of the folder docs, as a module."""
+    """A script of the folder docs, as a module; it may import the others."""
+    if str(DOCS) not in sys.path:
+        sys.path.append(str(DOCS))
     spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
