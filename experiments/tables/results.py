@@ -121,8 +121,10 @@ def read_seeds(config: Config, seeds: Iterable[int], folder: Path = FOLDER) -> d
     options = essence(config)
     by_seed = {}
     for seed in seeds:
-        run = dataclasses.replace(config, seed=seed)
-        by_seed[seed] = _read(_file(options | {"seed": seed}, folder), run)
+        file = _file(options | {"seed": seed}, folder)
+        # The config of a seed is checked, which takes longer than to look for its file.
+        if file.exists():
+            by_seed[seed] = _read(file, dataclasses.replace(config, seed=seed))
     return {seed: result for seed, result in by_seed.items() if result is not None}
 
 

@@ -3,6 +3,7 @@
 A config is flat: this command line sets the fields `attack`, `attack_ratio` and `attack_seed`.
 """
 
+import functools
 import re
 from collections.abc import Mapping
 
@@ -53,9 +54,17 @@ def owners(field: str) -> list[tuple[str, str]]:
       >>> owners("delta")
       [('clip', 'delta'), ('example_clip', 'delta')]
     """
-    return [
-        (name, key) for name, keys in FIELDS.items() for key, one in keys.items() if one == field
-    ]
+    return _owners().get(field, [])
+
+
+@functools.cache
+def _owners() -> dict[str, list[tuple[str, str]]]:
+    """The same, of all fields that are typed so."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for name, keys in FIELDS.items():
+        for key, field in keys.items():
+            found.setdefault(field, []).append((name, key))
+    return found
 
 
 def option(field: str) -> str:

@@ -5,7 +5,9 @@ All of it is read from the type hints, so it holds for any dataclass whose hints
 
 import functools
 import typing
+from collections.abc import Mapping
 from dataclasses import fields
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from jaxfl.core.errors import InputError, check_name
@@ -34,9 +36,10 @@ def as_typed(value: Any) -> str:
     return " ".join(map(str, value[:20])) + (" ..." if len(value) > 20 else "")
 
 
-def hints(group: type) -> dict[str, Any]:
+@functools.cache
+def hints(group: type) -> Mapping[str, Any]:
     """The type hints of a group's fields, with their ranges and names."""
-    return typing.get_type_hints(group, include_extras=True)
+    return MappingProxyType(typing.get_type_hints(group, include_extras=True))
 
 
 @functools.cache
