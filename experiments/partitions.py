@@ -225,7 +225,7 @@ def picture(results: dict[str, dict[str, Any]], true: dict[str, list[int] | None
         for panels, name in zip(rows, ["true groups", *names], strict=False):
             panels[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=8)
             for panel, partition in zip(panels, true, strict=True):
-                weights = _true_weights(true[partition])
+                weights = true_weights(true[partition])
                 if name != "true groups":
                     weights = np.array(results[name][partition]["weights"])
                 if weights is not None:
@@ -241,7 +241,7 @@ def picture(results: dict[str, dict[str, Any]], true: dict[str, list[int] | None
     return drawing.render(figure)
 
 
-def _true_weights(groups: list[int] | None) -> np.ndarray | None:
+def true_weights(groups: list[int] | None) -> np.ndarray | None:
     """Equal weights within each group; None if there are no groups."""
     if groups is None:
         return None

@@ -11,12 +11,14 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
+from experiments import partitions
 from experiments.board.page import ordered
 from experiments.board.rows import read_row
 from experiments.board.settings import SETTINGS
 from experiments.tables import claims, claims_picture
 from experiments.what_holds import pictures
 from experiments.what_holds.numbers import chosen, client_scores, harms, numbers
+from experiments.what_holds.published import columns, protocols
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import InputError
 from jaxfl.core.facts import facts_of
@@ -26,6 +28,8 @@ from jaxfl.experiment.store import files
 
 FOLDER = Path(__file__).parent
 BOARD = FOLDER.parent / "results" / "board"
+# Methods whose graphs are drawn.
+DRAWN = ("pfedgraph", "pfedgat", "fedcedar", "gfedmtl", "learned_graph")
 
 
 def main(out: Path = Path("runs/what_holds")) -> None:
@@ -44,12 +48,18 @@ def main(out: Path = Path("runs/what_holds")) -> None:
     rows = [read_row(file) for file in sorted(BOARD.glob("*.json"))]
     whole = [row for row in ordered(rows) if len(row["settings"]) == len(SETTINGS)]
     ours = [row for row in whole if "link" not in row]
+    fashion, groups = partitions.load(partitions.RESULTS / "fashion_mnist")
+    told = numbers(findings, ours) | {"protocols": protocols(findings)}
     made = {
-        "numbers.json": json.dumps(numbers(findings, ours), indent=1),
+        "numbers.json": json.dumps(told, indent=1),
         "text.typ": (FOLDER / "text.typ").read_text(),
         "references.bib": references() + (FOLDER / "related.bib").read_text(),
         "claims.svg": render(claims_picture.draw(findings), "svg"),
-        "distances.svg": render(pictures.distances(chosen(ours), ours), "svg"),
+        "published.svg": render(pictures.published(columns(findings)), "svg"),
+        "distances.svg": render(
+            pictures.distances(chosen(ours), ours, fashion, list(groups)), "svg"
+        ),
+        "graphs.svg": render(pictures.graphs(fashion, groups, DRAWN), "svg"),
         "harm.svg": render(pictures.harm(harms(client_scores(ours))), "svg"),
         "price.svg": render(pictures.price(ours), "svg"),
     }
