@@ -154,19 +154,18 @@ def find_in(table: Table, claim: Claim, folder: Path) -> Finding:
         if difference is None:
             sides = (one, column), (other, where)
             lacks = [cell for side in sides for cell in _missing(table, *side, read)]
-            missing += lacks or [c for side in sides for c in _next_seed(table, *side, read)]
+            missing += lacks or _next_seeds(table, sides, read)
         else:
             found.append(difference)
     verdict = _verdict(claim, found, bool(missing), len(named))
-    if verdict == "open" and not missing:
-        # More seeds of the differences that decide nothing yet.
+    if verdict == "open":
+        # More seeds of the differences that decide nothing yet, after the cells that are not there.
         unsure = {(d.column, d.rival) for d in found if not decides(claim, d)}
-        missing = [
+        missing += [
             cell
             for one, column, other, where in pairs
             if (column.name, other.name) in unsure
-            for which, place in ((one, column), (other, where))
-            for cell in _next_seed(table, which, place, read)
+            for cell in _next_seeds(table, ((one, column), (other, where)), read)
         ]
     waits = tuple({results.file_of(cell.config): cell for cell in missing}.values())
     return Finding(claim, table, verdict, tuple(found), (), waits if verdict == "open" else ())
@@ -216,13 +215,19 @@ def _missing(table: Table, row: Row, column: Column, read: Read) -> list[Cell]:
     return [cell for cell, found in each if not found]
 
 
-def _next_seed(table: Table, row: Row, column: Column, read: Read) -> list[Cell]:
-    """The next seeds that an interval over seeds takes: three at the least."""
+def _next_seeds(table: Table, sides: Sequence[tuple[Row, Column]], read: Read) -> list[Cell]:
+    """The next seeds that an interval over the seeds of both sides takes: three at the least."""
     cells = []
-    for part in _parts(table, column):
-        _, there = read(row, part)
-        wanted = range(max(3, len(there) + 1))
-        cells += [table.cell(row, part, seed) for seed in wanted if seed not in there]
+    for parts in zip(*(_parts(table, column) for _, column in sides), strict=True):
+        places = [(row, part) for (row, _), part in zip(sides, parts, strict=True)]
+        known = [set(read(*place)[1]) for place in places]
+        wanted = range(max(3, len(set.intersection(*known)) + 1))
+        cells += [
+            table.cell(*place, seed)
+            for place, there in zip(places, known, strict=True)
+            for seed in wanted
+            if seed not in there
+        ]
     return cells
 
 
