@@ -24,7 +24,11 @@ OTHERS = "0.82"  # grey of runs that are not highlighted
 LONG_DASHES = (0, (8, 2))
 LONG_DASHES_AND_DOTS = (0, (8, 2, 1, 2))
 SPARSE_DOTS = (0, (1, 4))
-STYLES = ("-", "--", "-.", ":", LONG_DASHES, LONG_DASHES_AND_DOTS, SPARSE_DOTS)
+DASHES_AND_TWO_DOTS = (0, (5, 2, 1, 2, 1, 2))
+STYLES = (
+    *("-", "--", "-.", ":"),
+    *(LONG_DASHES, LONG_DASHES_AND_DOTS, SPARSE_DOTS, DASHES_AND_TWO_DOTS),
+)
 # The colour of a method is the same in every picture. These are the colours of Okabe and Ito, which
 # people with colour blindness can tell apart, for the methods that are used most.
 METHODS = {
