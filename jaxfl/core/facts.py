@@ -142,7 +142,12 @@ def method(
                     names,
                     "" if names else "it has none",
                 )
-            return factory(*given, **options)
+            if task.architectures is None:
+                return factory(*given, **options)
+            # The method of each architecture, and one of all clients.
+            options.pop("task", None)
+            each = [factory(one, *given[1:], **options) for one in task.architectures.tasks]
+            return task.architectures.algorithm(each, task, factory.__name__)
 
         made = checked(of_task, "hyper-parameter")
         made.facts = facts

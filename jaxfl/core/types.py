@@ -349,6 +349,8 @@ class Task(NamedTuple):
     upload: Upload
     accept: Accept = take_offer
     keep_edges: KeepEdges = keep_all_edges
+    # an `algorithms.steps.architectures.Architectures`; None: all clients have one architecture
+    architectures: Any = None
 
 
 class Algorithm(NamedTuple):

@@ -1,0 +1,64 @@
+"""Clients of several architectures: two equal ones give what one gives; two others share heads."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from toys import full, opposite_groups, run, shallow
+
+import jaxfl
+from jaxfl.algorithms import fedavg, fedproto, lg_fedavg, local
+from jaxfl.algorithms.steps.architectures import heterogeneous
+from jaxfl.core.errors import InputError
+
+DATA = opposite_groups(clients=5, sizes=[40, 25, 31, 40, 20])
+OF = [0, 1, 1, 0, 1]
+KEY = jax.random.key(3)
+
+
+def scores(algorithm, task, state, after):
+    evaluate = jaxfl.make_evaluate(algorithm, task, after=after)
+    found = evaluate(KEY, DATA, state, jnp.arange(5))
+    return found.deployed.test if after == "none" else found.fine_tuned.test
+
+
+@pytest.mark.parametrize("kind", [local, fedproto, lg_fedavg])
+@pytest.mark.parametrize("part", [None, [[4, 0], [1, 3]]])
+def test_two_equal_architectures_are_one(kind, part):
+    """Also where a cohort is a part of the clients, in an order of its own."""
+    one = shallow()
+    two = heterogeneous({"first": one, "second": one}, OF)
+    who = None if part is None else jaxfl.participation.schedule(np.array(part))
+    plain, told, _ = run(kind(one), DATA, 3, participation=who)
+    state, info, _ = run(kind(two), DATA, 3, participation=who)
+    for name in ("loss", "up", "down", "batches"):
+        np.testing.assert_allclose(getattr(info, name), getattr(told, name), rtol=1e-6)
+    for after in ("none", "fine_tuned"):
+        expected = scores(kind(one), one, plain, after)
+        np.testing.assert_allclose(scores(kind(two), two, state, after), expected, atol=1e-6)
+
+
+def deep():
+    """As `shallow`, with a layer more; the features have the same size."""
+    options = {"steps": 5, "batch_size": 8, "optimizer": jaxfl.sgd(0.1)}
+    return jaxfl.classification(jaxfl.models.mlp(2, hidden=(9, 8)), jnp.zeros(8), **options)
+
+
+def test_heads_are_averaged_over_architectures_and_bodies_stay():
+    two = heterogeneous({"small": shallow(), "deep": deep()}, OF)
+    algorithm = lg_fedavg(two)
+    state, info, _ = run(algorithm, DATA, 1, participation=full(5))
+    sizes = np.asarray(DATA.sizes, float)
+    np.testing.assert_allclose(
+        info.weights["head"][-1], np.tile(sizes / sizes.sum(), (5, 1)), rtol=1e-5
+    )
+    # A client's memory is its body: 72 numbers, or 81 and 80.
+    assert state.clients.memory["float32"].shape == (5, 161)
+    small = np.asarray(OF) == 0
+    assert (np.asarray(state.clients.memory["float32"])[small, 72:] == 0).all()
+
+
+def test_a_method_that_averages_whole_models_names_those_that_can():
+    two = heterogeneous({"small": shallow(), "large": deep()}, OF)
+    with pytest.raises(InputError, match=r"fedavg .* of small, .* of large.* such as fedproto"):
+        run(fedavg(two), DATA, 1, participation=full(5))
