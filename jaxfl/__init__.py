@@ -18,6 +18,7 @@ if is_program(sys.argv, sys.orig_argv):
 
 from jaxfl import algorithms, data, kernels, models, uplink
 from jaxfl.algorithms.steps import compose
+from jaxfl.algorithms.steps.architectures import heterogeneous
 from jaxfl.core import errors, messages, options, ragged, streams, tree, types
 from jaxfl.core.version import VERSION as __version__
 from jaxfl.graphs import hierarchy, topology
@@ -59,6 +60,7 @@ __all__ = [
     "errors",
     "fit",
     "freeze",
+    "heterogeneous",
     "kernels",
     "load",
     "lora",

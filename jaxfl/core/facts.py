@@ -142,12 +142,14 @@ def method(
                     names,
                     "" if names else "it has none",
                 )
-            if task.architectures is None:
+            found = task.architectures if isinstance(task, Task) else None
+            if found is None:
                 return factory(*given, **options)
             # The method of each architecture, and one of all clients.
-            options.pop("task", None)
-            each = [factory(one, *given[1:], **options) for one in task.architectures.tasks]
-            return task.architectures.algorithm(each, task, factory.__name__)
+            make: Callable[..., Algorithm] = factory
+            others = {name: value for name, value in options.items() if name != "task"}
+            each = [make(one, *given[1:], **others) for one in found.tasks]
+            return found.algorithm(each, task, factory.__name__)
 
         made = checked(of_task, "hyper-parameter")
         made.facts = facts

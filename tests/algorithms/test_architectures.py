@@ -7,9 +7,9 @@ import pytest
 from toys import full, opposite_groups, run, shallow
 
 import jaxfl
-from jaxfl.algorithms import fedavg, fedproto, lg_fedavg, local
-from jaxfl.algorithms.steps.architectures import heterogeneous
+from jaxfl.algorithms import ALGORITHMS, fedavg, fedproto, lg_fedavg, local
 from jaxfl.core.errors import InputError
+from jaxfl.core.types import Cohort
 
 DATA = opposite_groups(clients=5, sizes=[40, 25, 31, 40, 20])
 OF = [0, 1, 1, 0, 1]
@@ -27,7 +27,7 @@ def scores(algorithm, task, state, after):
 def test_two_equal_architectures_are_one(kind, part):
     """Also where a cohort is a part of the clients, in an order of its own."""
     one = shallow()
-    two = heterogeneous({"first": one, "second": one}, OF)
+    two = jaxfl.heterogeneous({"first": one, "second": one}, OF)
     who = None if part is None else jaxfl.participation.schedule(np.array(part))
     plain, told, _ = run(kind(one), DATA, 3, participation=who)
     state, info, _ = run(kind(two), DATA, 3, participation=who)
@@ -45,7 +45,7 @@ def deep():
 
 
 def test_heads_are_averaged_over_architectures_and_bodies_stay():
-    two = heterogeneous({"small": shallow(), "deep": deep()}, OF)
+    two = jaxfl.heterogeneous({"small": shallow(), "deep": deep()}, OF)
     algorithm = lg_fedavg(two)
     state, info, _ = run(algorithm, DATA, 1, participation=full(5))
     sizes = np.asarray(DATA.sizes, float)
@@ -58,7 +58,36 @@ def test_heads_are_averaged_over_architectures_and_bodies_stay():
     assert (np.asarray(state.clients.memory["float32"])[small, 72:] == 0).all()
 
 
+def test_a_cohort_with_other_numbers_of_each_architecture_has_no_loss():
+    two = jaxfl.heterogeneous({"small": shallow(), "deep": deep()}, OF)
+    who = jaxfl.participation.schedule(np.array([[0, 1], [0, 3]]))
+    _, info, _ = run(local(two), DATA, 2, participation=who)
+    assert np.isfinite(info.loss[0]).all()
+    assert np.isnan(info.loss[1]).all()
+
+
 def test_a_method_that_averages_whole_models_names_those_that_can():
-    two = heterogeneous({"small": shallow(), "large": deep()}, OF)
+    two = jaxfl.heterogeneous({"small": shallow(), "large": deep()}, OF)
     with pytest.raises(InputError, match=r"fedavg .* of small, .* of large.* such as fedproto"):
         run(fedavg(two), DATA, 1, participation=full(5))
+
+
+@pytest.mark.slow(seconds=30)
+def test_every_method_takes_several_architectures_or_refuses_them_in_one_line():
+    """Nothing is computed."""
+    two = jaxfl.heterogeneous({"small": shallow(), "deep": deep()}, OF)
+    cohort = Cohort(jnp.arange(5), DATA.train, DATA.val, 0)
+    able, refused = [], {}
+    for name, factory in ALGORITHMS.items():
+        try:
+            algorithm = factory(two)
+            state = jax.eval_shape(algorithm.init, KEY, DATA.train)
+            jax.eval_shape(algorithm.round, KEY, state, cohort)
+            jax.eval_shape(algorithm.models, state, cohort)
+            able.append(name)
+        except InputError as error:
+            refused[name] = str(error)
+    assert {"local", "fedproto", "lg_fedavg"} <= set(able)
+    for name, told in refused.items():
+        assert name in told
+        assert "architectures" in told

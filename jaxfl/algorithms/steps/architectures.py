@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jaxtyping import Array, Int, PyTree, Shaped
+from jaxtyping import Array, Int, PyTree
 from numpy.typing import ArrayLike
 
 from jaxfl.algorithms.steps.composition import compose
+from jaxfl.algorithms.steps.packed import Layout, Packed, in_places
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError, check
 from jaxfl.core.messages import Down, Exchange, Report, ServerState, Wire, wire_of
@@ -31,11 +31,6 @@ from jaxfl.core.types import (
     Problem,
     Task,
 )
-
-# Rows of any architecture: by type of number an array [M, width], padded with zeros.
-Packed = dict[str, Shaped[Array, "m w"]]
-# The entry of a packed model that says which architecture it is.
-ARCHITECTURE = "architecture"
 
 
 class Architectures(NamedTuple):
@@ -69,21 +64,31 @@ class Architectures(NamedTuple):
         ends = np.cumsum(self.counts(ids.size))[:-1]
         return jnp.split(order, ends)
 
+    def loss(self, ids: Int[Array, "m"], loss: Array | None) -> Array | None:
+        """The losses of a cohort; NaN if it has other numbers of clients of each architecture."""
+        if loss is None:
+            return None
+        numbers = jnp.sort(jnp.asarray(self.of)[ids])
+        expected = np.repeat(np.arange(len(self.tasks)), self.counts(ids.size))
+        return jnp.where((numbers == expected).all(), loss, jnp.nan)
+
     def algorithm(self, made: Sequence[Algorithm], task: Task, name: str) -> Algorithm:
         """The method of all clients, of those that its factory has made for each architecture."""
-        wires = [wire_of(one) for one in made]
+        wires = tuple(wire for one in made if (wire := wire_of(one)) is not None)
         check(
-            None not in wires,
+            len(wires) == len(made),
             f"{name} has a round of its own, not of messages: it cannot have several architectures",
         )
-        return compose(task, _Join(self, tuple(wires), name).wire())
+        return compose(task, _Join(self, wires, name).wire())
 
 
 def heterogeneous(tasks: Mapping[str, Task], architecture_of: ArrayLike) -> Task:
     """A task in which clients have models of different architectures.
 
     A method that is given this task has a stack of models and a program for each architecture, and
-    one round for all clients. It refuses the task if its messages depend on the model.
+    one round for all clients. It refuses the task if its messages depend on the model. A round has
+    all clients, or as many of each architecture (`jaxfl.participation.stratified`); the losses of
+    any other are NaN.
 
     Args:
       tasks: what clients of each architecture train, by its name; their outputs have one shape. The
@@ -174,87 +179,6 @@ def heterogeneous(tasks: Mapping[str, Task], architecture_of: ArrayLike) -> Task
     )
 
 
-def in_places(places: Sequence[Array], parts: Sequence[PyTree]) -> PyTree:
-    """Rows of each architecture [K, ...] as those of the cohort [M, ...]."""
-    order = jnp.argsort(jnp.concatenate(places))
-    return jax.tree.map(lambda *rows: jnp.concatenate(rows)[order], *parts)
-
-
-class Layout(NamedTuple):
-    """How stacks of different structures are packed."""
-
-    # the shapes of one row of each architecture
-    rows: tuple[PyTree, ...]
-    # the width of the widest row by type of number
-    widths: dict[str, int]
-
-    @classmethod
-    def of(cls, rows: Sequence[PyTree]) -> "Layout":
-        """The layout of rows of these shapes, one for each architecture."""
-        widths: dict[str, int] = {}
-        for one in rows:
-            for kind, leaves in _by_type(one).items():
-                widths[kind] = max(widths.get(kind, 0), sum(leaf.size for leaf in leaves))
-        return cls(tuple(rows), widths)
-
-    def pack(self, stack: PyTree) -> Packed:
-        """A stack of one architecture [K, ...], packed."""
-        clients = tree.rows(stack) if jax.tree.leaves(stack) else 0
-        kinds = _by_type(stack)
-        packed = {}
-        for kind, width in self.widths.items():
-            flat = [leaf.reshape(clients, -1) for leaf in kinds.get(kind, [])]
-            joined = jnp.concatenate(flat, axis=1) if flat else jnp.zeros((clients, 0), kind)
-            packed[kind] = jnp.pad(joined, ((0, 0), (0, width - joined.shape[1])))
-        return packed
-
-    def unpack(self, number: int, packed: Packed) -> PyTree:
-        """Rows of an architecture [K, ...]; what it was packed of, or one of them."""
-        places = dict.fromkeys(self.widths, 0)
-
-        def leaf(shape: jax.ShapeDtypeStruct) -> Array:
-            kind = str(shape.dtype)
-            begin = places[kind]
-            places[kind] += shape.size
-            rows = packed[kind][..., begin : begin + shape.size]
-            return rows.reshape(*rows.shape[:-1], *shape.shape)
-
-        return jax.tree.map(leaf, self.rows[number])
-
-    def marked(self, places: Sequence[Array], stacks: Sequence[PyTree]) -> Packed:
-        """The models of a cohort, each with its architecture."""
-        numbers = [jnp.full(len(rows), number) for number, rows in enumerate(places)]
-        packed = [
-            self.pack(stack) | {ARCHITECTURE: number}
-            for stack, number in zip(stacks, numbers, strict=True)
-        ]
-        return in_places(places, packed)
-
-    def one(self, number: int, params: Params) -> Packed:
-        """One model of an architecture that is known, as `apply` takes it."""
-        stack = jax.tree.map(lambda x: x[None], params)
-        return {kind: x[0] for kind, x in self.pack(stack).items()} | {ARCHITECTURE: number}
-
-    def apply(self, functions: Sequence[Callable], params: Packed, x: Any) -> Any:
-        """What the model's own function says."""
-        number = params[ARCHITECTURE]
-        if isinstance(number, int):
-            return functions[number](self.unpack(number, params), x)
-
-        def of(place: int) -> Callable:
-            return lambda params, x: functions[place](self.unpack(place, params), x)
-
-        return lax.switch(number, [of(place) for place in range(len(functions))], params, x)
-
-
-def _by_type(rows: PyTree) -> dict[str, list]:
-    """The leaves by the type of their numbers."""
-    kinds: dict[str, list] = {}
-    for leaf in jax.tree.leaves(rows):
-        kinds.setdefault(str(leaf.dtype), []).append(leaf)
-    return kinds
-
-
 class _Join(NamedTuple):
     """A method on several architectures, whose messages have the same leaves in each."""
 
@@ -279,7 +203,14 @@ class _Join(NamedTuple):
                 wire.init(key, tree.take(train, rows))
                 for wire, rows in zip(wires, places, strict=True)
             ]
-            memory = in_places(places, [self.memory(train).pack(memory) for memory, _ in each])
+            layout = self.memory(train)
+            for row, (memory, _) in zip(layout.rows, each, strict=True):
+                check(
+                    jax.tree.leaves(row) == jax.tree.leaves(_row(memory)),
+                    f"clients of {self.name} keep arrays whose shapes depend on the number of "
+                    "clients: it cannot have several architectures",
+                )
+            memory = in_places(places, [layout.pack(memory) for memory, _ in each])
             servers = [jax.tree.map(lambda x: x[None], state.server) for _, state in each]
             self.alike(servers, "keeps at the server")
             records = self.alike([state.record for _, state in each], "keeps at the server")
@@ -313,12 +244,17 @@ class _Join(NamedTuple):
                         zip(wires, places, split(down, places, cohort.train), strict=True)
                     )
                 ]
-                after = in_places(places, [layout.pack(one) for one, _, _ in turns])
-                report = self.reports(places, [report for _, _, report in turns], models)
                 ups = [one for _, one, _ in turns]
-                if ups[0] is None:
-                    return after, None, report
-                return after, in_places(places, self.alike(ups, "sends")), report
+                up = None if ups[0] is None else in_places(places, self.alike(ups, "sends"))
+                for row, (kept, _, _) in zip(layout.rows, turns, strict=True):
+                    check(
+                        jax.tree.leaves(row) == jax.tree.leaves(_row(kept)),
+                        f"clients of {self.name} keep more between two messages than between two "
+                        "rounds: it cannot have several architectures",
+                    )
+                after = in_places(places, [layout.pack(one) for one, _, _ in turns])
+                report = self.reports(places, [one for _, _, one in turns], models)
+                return after, up, report._replace(loss=found.loss(cohort.ids, report.loss))
 
             return client
 
