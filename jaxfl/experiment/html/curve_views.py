@@ -15,6 +15,7 @@ import plotly.graph_objects as go
 from matplotlib.colors import to_hex, to_rgb
 
 from jaxfl.experiment.pictures.drawing import (
+    DASHES_AND_TWO_DOTS,
     LONG_DASHES,
     LONG_DASHES_AND_DOTS,
     MALICIOUS,
@@ -52,6 +53,7 @@ DASHES = {
     LONG_DASHES: "longdash",
     LONG_DASHES_AND_DOTS: "longdashdot",
     SPARSE_DOTS: "1px, 6px",
+    DASHES_AND_TWO_DOTS: "8px, 3px, 2px, 3px, 2px, 3px",
 }
 KINDS: tuple[tuple[str, Stage, Statistic], ...] = (  # of curves: name, stage and score
     ("deployed models", "deployed", "mean"),
