@@ -49,6 +49,7 @@ class Weights(NamedTuple):
     takes_top_edges=True,
     mixes_before_training=True,
     starts_from_server=False,
+    separating={"rate": 0.1},
     advice="raise rate where the weights of others stay near 0",
 )
 def fedapa(

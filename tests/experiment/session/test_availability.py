@@ -231,11 +231,12 @@ def test_a_method_says_whether_a_round_begins_with_mixtures(factory):
             return x
         return x.at[0].add(0.1 * jax.random.normal(quick_key(1), x.shape[1:]))
 
-    algorithm = factory(task._replace(trainer=trainer))
+    # With options and a start by which weights of others are not 0 after two rounds.
+    algorithm = factory(task._replace(trainer=trainer), **facts_of(factory).separating)
     data = opposite_groups()
     proceed = jax.jit(algorithm.round)
     cohort = Cohort(jnp.arange(6), data.train, data.val, round=0)
-    state = algorithm.init(quick_key(0), data.train)
+    state = algorithm.init(quick_key(2), data.train)
     for number in range(2):
         state, _ = proceed(quick_key(number), state, cohort._replace(round=number))
     results = []
