@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import full, opposite_groups, run, shallow
+from toys import full, normed, opposite_groups, run, shallow
 
 import jaxfl
 from jaxfl.algorithms import ALGORITHMS, fedavg, fedproto, lg_fedavg, local
@@ -22,11 +22,14 @@ def scores(algorithm, task, state, after):
     return found.deployed.test if after == "none" else found.fine_tuned.test
 
 
-@pytest.mark.parametrize("kind", [local, fedproto, lg_fedavg])
+@pytest.mark.parametrize(
+    ("kind", "one"),
+    [(local, shallow()), (fedproto, shallow()), (lg_fedavg, shallow()), (local, normed())],
+    ids=["local", "fedproto", "lg_fedavg", "statistics and dropout"],
+)
 @pytest.mark.parametrize("part", [None, [[4, 0], [1, 3]]])
-def test_two_equal_architectures_are_one(kind, part):
+def test_two_equal_architectures_are_one(kind, one, part):
     """Also where a cohort is a part of the clients, in an order of its own."""
-    one = shallow()
     two = jaxfl.heterogeneous({"first": one, "second": one}, OF)
     who = None if part is None else jaxfl.participation.schedule(np.array(part))
     plain, told, _ = run(kind(one), DATA, 3, participation=who)
@@ -64,6 +67,17 @@ def test_a_cohort_with_other_numbers_of_each_architecture_has_no_loss():
     _, info, _ = run(local(two), DATA, 2, participation=who)
     assert np.isfinite(info.loss[0]).all()
     assert np.isnan(info.loss[1]).all()
+
+
+def test_any_clients_may_be_scored():
+    two = jaxfl.heterogeneous({"small": shallow(), "deep": deep()}, OF)
+    algorithm = lg_fedavg(two)
+    state, _, _ = run(algorithm, DATA, 2, participation=full(5))
+    evaluate = jaxfl.make_evaluate(algorithm, two)
+    every = evaluate(KEY, DATA, state, jnp.arange(5))
+    some = evaluate(KEY, DATA, state, jnp.array([4, 1, 2]))
+    for of_all, of_some in ((every.deployed, some.deployed), (every.fine_tuned, some.fine_tuned)):
+        np.testing.assert_allclose(of_some.test, np.asarray(of_all.test)[[4, 1, 2]], atol=1e-6)
 
 
 def test_a_method_that_averages_whole_models_names_those_that_can():

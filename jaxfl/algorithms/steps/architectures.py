@@ -15,7 +15,7 @@ from jaxtyping import Array, Int, PyTree
 from numpy.typing import ArrayLike
 
 from jaxfl.algorithms.steps.composition import compose
-from jaxfl.algorithms.steps.packed import Layout, Packed, in_places
+from jaxfl.algorithms.steps.packed import ARCHITECTURE, Layout, Packed, in_places
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError, check
 from jaxfl.core.messages import Down, Exchange, Report, ServerState, Wire, wire_of
@@ -31,6 +31,7 @@ from jaxfl.core.types import (
     Problem,
     Task,
 )
+from jaxfl.training.objectives import training_predictions
 
 
 class Architectures(NamedTuple):
@@ -42,12 +43,33 @@ class Architectures(NamedTuple):
     # [C] the number of each client's architecture
     of: np.ndarray
 
-    def counts(self, clients: int) -> list[int]:
-        """How many clients of a cohort have each architecture.
+    def places(self, ids: Int[Array, "m"]) -> list[Int[Array, "k"]]:
+        """The places in a cohort of the clients of each architecture.
 
         Raises:
           InputError: it is neither all clients nor as many of each.
         """
+        order = jnp.argsort(jnp.asarray(self.of)[ids], stable=True)
+        return jnp.split(order, np.cumsum(self._counts(ids.size))[:-1])
+
+    def loss(self, ids: Int[Array, "m"], loss: Array | None) -> Array | None:
+        """The losses of a cohort; NaN if it has other numbers of clients of each architecture."""
+        if loss is None:
+            return None
+        numbers = jnp.sort(jnp.asarray(self.of)[ids])
+        expected = np.repeat(np.arange(len(self.tasks)), self._counts(ids.size))
+        return jnp.where((numbers == expected).all(), loss, jnp.nan)
+
+    def own(self, ids: Int[Array, "m"], stacks: Sequence[PyTree]) -> PyTree:
+        """Of what was computed for all clients [M, ...] by each architecture, that of their own."""
+        numbers = jnp.asarray(self.of)[ids]
+        found = stacks[0]
+        for number, stack in enumerate(stacks[1:], 1):
+            found = tree.choose(numbers == number, stack, found)
+        return found
+
+    def _counts(self, clients: int) -> list[int]:
+        """How many clients of a cohort have each architecture."""
         if clients == len(self.of):
             return np.bincount(self.of, minlength=len(self.tasks)).tolist()
         check(
@@ -58,28 +80,30 @@ class Architectures(NamedTuple):
         )
         return [clients // len(self.tasks)] * len(self.tasks)
 
-    def places(self, ids: Int[Array, "m"]) -> list[Int[Array, "k"]]:
-        """The places in a cohort of the clients of each architecture."""
-        order = jnp.argsort(jnp.asarray(self.of)[ids], stable=True)
-        ends = np.cumsum(self.counts(ids.size))[:-1]
-        return jnp.split(order, ends)
-
-    def loss(self, ids: Int[Array, "m"], loss: Array | None) -> Array | None:
-        """The losses of a cohort; NaN if it has other numbers of clients of each architecture."""
-        if loss is None:
-            return None
-        numbers = jnp.sort(jnp.asarray(self.of)[ids])
-        expected = np.repeat(np.arange(len(self.tasks)), self.counts(ids.size))
-        return jnp.where((numbers == expected).all(), loss, jnp.nan)
-
     def algorithm(self, made: Sequence[Algorithm], task: Task, name: str) -> Algorithm:
-        """The method of all clients, of those that its factory has made for each architecture."""
-        wires = tuple(wire for one in made if (wire := wire_of(one)) is not None)
+        """The method of all clients, of those that its factory has made for each architecture.
+
+        Raises:
+          InputError: it is not one message each way, or clients deploy more than a model.
+        """
+        wires = [wire_of(one) for one in made]
+        single = [wire for wire in wires if wire is not None and len(wire.exchanges) == 1]
         check(
-            len(wires) == len(made),
-            f"{name} has a round of its own, not of messages: it cannot have several architectures",
+            len(single) == len(made),
+            f"{name} has more than one message each way in a round: it cannot have several "
+            "architectures",
         )
-        return compose(task, _Join(self, wires, name).wire())
+        plain = all(
+            one.apply is part.problem.apply and one.recall is None
+            for one, part in zip(made, self.tasks, strict=True)
+        )
+        check(plain, f"clients of {name} deploy more than a model: it takes no architectures")
+        return compose(
+            task,
+            join(self, single, name),
+            validates=made[0].validates,
+            warn_of_sizes=made[0].warn_of_sizes,
+        )
 
 
 def heterogeneous(tasks: Mapping[str, Task], architecture_of: ArrayLike) -> Task:
@@ -128,13 +152,25 @@ def heterogeneous(tasks: Mapping[str, Task], architecture_of: ArrayLike) -> Task
     first = found.tasks[0]
     layout = Layout.of([_model(task) for task in found.tasks])
 
-    def init(key: PRNGKey) -> Params:
-        raise InputError(
-            "the method asks for one initial model, and clients have different architectures"
+    for name, task in tasks.items():
+        check(
+            task.problem.recall is None,
+            f"models of {name} predict with statistics of the client's own examples: several "
+            "architectures need models that do not",
         )
 
-    def apply(params: Params, x: Any) -> Any:
+    def init(key: PRNGKey) -> Params:
+        raise InputError("clients with several architectures have no common initial model")
+
+    def refuse(objective: Objective) -> Any:
+        raise InputError("gradients of all data are not there for several architectures")
+
+    def apply(params: Packed, x: Any) -> Any:
         return layout.apply([task.problem.apply for task in found.tasks], params, x)
+
+    def predict(params: Packed, x: Any, mask: Array, key: PRNGKey) -> Any:
+        parts = [training_predictions(task.problem) for task in found.tasks]
+        return layout.apply(parts, params, x, mask, key)
 
     def trainer(objective: Objective, **changes: Any) -> Fit:
         def of_one(number: int) -> Fit:
@@ -146,29 +182,25 @@ def heterogeneous(tasks: Mapping[str, Task], architecture_of: ArrayLike) -> Task
         fits = [of_one(number) for number in range(len(names))]
 
         def fit(key: PRNGKey, params: Packed, anchor: PyTree, cohort: Cohort) -> Fitted:
-            places = found.places(cohort.ids)
-            fitted = [
-                fits[number](
-                    key,
-                    layout.unpack(number, tree.take(params, rows)),
-                    tree.take(anchor, rows),
-                    rows_of(cohort, rows),
-                )
-                for number, rows in enumerate(places)
+            # Any clients may be asked for: each architecture trains all of them.
+            each = [
+                one(key, layout.unpack(number, params), anchor, cohort)
+                for number, one in enumerate(fits)
             ]
-            return Fitted(
-                layout.marked(places, [one.params for one in fitted]),
-                in_places(places, [one.loss for one in fitted]),
-                in_places(places, [one.batches for one in fitted]),
-            )
+            packed = [one._replace(params=layout.pack(one.params, cohort.ids.size)) for one in each]
+            fitted = found.own(cohort.ids, packed)
+            return fitted._replace(params=fitted.params | {ARCHITECTURE: params[ARCHITECTURE]})
 
         return fit
 
-    def refuse(objective: Objective) -> Any:
-        raise InputError("gradients of all data are not there for several architectures")
-
+    predicts = any(task.problem.predict is not None for task in found.tasks)
     problem = Problem(
-        init, apply, first.problem.error, first.problem.score, target=first.problem.target
+        init,
+        apply,
+        first.problem.error,
+        first.problem.score,
+        predict=predict if predicts else None,
+        target=first.problem.target,
     )
     return first._replace(
         problem=problem,
@@ -179,171 +211,180 @@ def heterogeneous(tasks: Mapping[str, Task], architecture_of: ArrayLike) -> Task
     )
 
 
-class _Join(NamedTuple):
-    """A method on several architectures, whose messages have the same leaves in each."""
+def join(found: Architectures, wires: Sequence[Wire], name: str) -> Wire:
+    """The messages of all clients, with the structures of the first architecture.
 
-    found: Architectures
-    wires: tuple[Wire, ...]
-    name: str
+    Args:
+      found: who has which architecture.
+      wires: the method's messages for each, one each way.
+      name: of the method.
 
-    def wire(self) -> Wire:
-        """The messages of all clients, with the structures of the first architecture."""
-        found, wires = self.found, self.wires
-        first = wires[0]
-        models = Layout.of([_model(task) for task in found.tasks])
+    Example:
+      >>> found = heterogeneous({"small": task, "large": task}, [0, 1, 0, 1]).architectures
+      >>> wires = [jaxfl.algorithms.lg_fedavg(one).wire for one in found.tasks]
+      >>> memory, _ = join(found, wires, "lg_fedavg").init(jax.random.key(0), cohort.train)
+      >>> memory["float32"].shape  # the bodies of four clients
+      (4, 72)
+    """
+    first = wires[0]
+    models = Layout.of([_model(task) for task in found.tasks])
 
-        def init(key: PRNGKey, train: Dataset) -> tuple[Packed, ServerState]:
-            check(
-                train.mask.shape[0] == len(found.of),
-                f"{len(found.of)} clients have an architecture, the federation has "
-                f"{train.mask.shape[0]}: name one for each client",
-            )
-            places = [jnp.asarray(np.flatnonzero(found.of == n)) for n in range(len(wires))]
-            each = [
-                wire.init(key, tree.take(train, rows))
-                for wire, rows in zip(wires, places, strict=True)
-            ]
-            layout = self.memory(train)
-            for row, (memory, _) in zip(layout.rows, each, strict=True):
-                check(
-                    jax.tree.leaves(row) == jax.tree.leaves(_row(memory)),
-                    f"clients of {self.name} keep arrays whose shapes depend on the number of "
-                    "clients: it cannot have several architectures",
-                )
-            memory = in_places(places, [layout.pack(memory) for memory, _ in each])
-            servers = [jax.tree.map(lambda x: x[None], state.server) for _, state in each]
-            self.alike(servers, "keeps at the server")
-            records = self.alike([state.record for _, state in each], "keeps at the server")
-            return memory, ServerState(each[0][1].server, in_places(places, records))
-
-        def split(down: Down, places: Sequence[Array], train: Dataset) -> list[Down]:
-            """The message to the clients of each architecture, with its structure."""
-            structures = [jax.tree.structure(self.downloads(n, train)) for n in range(len(wires))]
-            plain = down._replace(counted=None)
-            parts = []
-            for rows, structure in zip(places, structures, strict=True):
-                part = plain._replace(
-                    each=tree.take(plain.each, rows),
-                    floats=None if plain.floats is None else plain.floats[rows],
-                )
-                if structure.num_leaves == len(jax.tree.leaves(part)):
-                    part = jax.tree.unflatten(structure, jax.tree.leaves(part))
-                counted = None if down.counted is None else down.counted[rows]
-                parts.append(part._replace(counted=counted))
-            return parts
-
-        def clients(number: int) -> Callable:
-            def client(key: PRNGKey, memory: Packed, down: Down, cohort: Cohort) -> tuple:
-                places = found.places(cohort.ids)
-                layout = self.memory(cohort.train)
-                turns = [
-                    wire.exchanges[number].client(
-                        key, layout.unpack(n, tree.take(memory, rows)), part, rows_of(cohort, rows)
-                    )
-                    for n, (wire, rows, part) in enumerate(
-                        zip(wires, places, split(down, places, cohort.train), strict=True)
-                    )
-                ]
-                ups = [one for _, one, _ in turns]
-                up = None if ups[0] is None else in_places(places, self.alike(ups, "sends"))
-                for row, (kept, _, _) in zip(layout.rows, turns, strict=True):
-                    check(
-                        jax.tree.leaves(row) == jax.tree.leaves(_row(kept)),
-                        f"clients of {self.name} keep more between two messages than between two "
-                        "rounds: it cannot have several architectures",
-                    )
-                after = in_places(places, [layout.pack(one) for one, _, _ in turns])
-                report = self.reports(places, [one for _, _, one in turns], models)
-                return after, up, report._replace(loss=found.loss(cohort.ids, report.loss))
-
-            return client
-
-        def deploy(memory: Packed, down: Down, cohort: Cohort) -> Packed:
-            places = found.places(cohort.ids)
-            layout = self.memory(cohort.train)
-            parts = split(down, places, cohort.train)
-            stacks = [
-                wire.deploy(layout.unpack(n, tree.take(memory, rows)), part, rows_of(cohort, rows))
-                for n, (wire, rows, part) in enumerate(zip(wires, places, parts, strict=True))
-            ]
-            for stack, row in zip(stacks, models.rows, strict=True):
-                check(
-                    jax.tree.structure(stack) == jax.tree.structure(row),
-                    f"{self.name} deploys more than a model here: it cannot have several "
-                    "architectures with this option",
-                )
-            return models.marked(places, stacks)
-
-        exchanges = tuple(
-            Exchange(clients(number), exchange.server)
-            for number, exchange in enumerate(first.exchanges)
-        )
-        return Wire(init, exchanges, deploy, first.download, first.release)
-
-    def started(self, number: int, train: Dataset) -> tuple[PyTree, ServerState]:
-        """The shapes of what one client of an architecture and its server have at first."""
+    def started(train: Dataset) -> list[tuple[PyTree, ServerState]]:
+        """The shapes of what one client of each architecture and its server have at first."""
         some = jax.eval_shape(lambda data: tree.take(data, jnp.zeros(1, int)), train)
-        return jax.eval_shape(self.wires[number].init, jax.random.key(0), some)
+        return [jax.eval_shape(wire.init, jax.random.key(0), some) for wire in wires]
 
-    def memory(self, train: Dataset) -> Layout:
-        """How the memory of clients is packed."""
-        each = [self.started(number, train)[0] for number in range(len(self.wires))]
-        return Layout.of([_row(memory) for memory in each])
-
-    def downloads(self, number: int, train: Dataset) -> Down:
-        """The shapes of the message to the clients of an architecture."""
-        _, state = self.started(number, train)
-        return jax.eval_shape(self.wires[number].download, state)
-
-    def alike(self, parts: Sequence[PyTree], what: str) -> list[PyTree]:
-        """The parts, with the structure of the first one.
-
-        Raises:
-          InputError: their arrays have different shapes.
-        """
+    def alike(parts: Sequence[PyTree], what: str) -> list[PyTree]:
+        """The parts with the structure of the first one, if their arrays have the same shapes."""
         shapes = [[x.shape[1:] for x in jax.tree.leaves(part)] for part in parts]
-        for name, shape in zip(self.found.names, shapes, strict=True):
+        for which, shape in zip(found.names, shapes, strict=True):
             check(
                 shape == shapes[0],
-                f"{self.name} {what} arrays whose shapes depend on the model: "
-                f"{_told(shapes[0])} of {self.found.names[0]}, {_told(shape)} of {name}. Clients "
-                "with different architectures need a method that shares no model, such as "
-                "fedproto or lg_fedavg",
+                f"{name} {what} arrays whose shapes depend on the model: {_told(shapes[0])} of "
+                f"{found.names[0]}, {_told(shape)} of {which}. Clients with different "
+                "architectures need a method that shares no model, such as fedproto or lg_fedavg",
             )
         structure = jax.tree.structure(parts[0])
         return [jax.tree.unflatten(structure, jax.tree.leaves(part)) for part in parts]
 
-    def reports(self, places: Sequence[Array], parts: Sequence[Report], models: Layout) -> Report:
-        """What all clients report."""
-        first = parts[0]
+    def init(key: PRNGKey, train: Dataset) -> tuple[Packed, ServerState]:
         check(
-            first.weights is None,
-            f"{self.name} has weights that clients choose: it cannot have several architectures",
+            train.mask.shape[0] == len(found.of),
+            f"{len(found.of)} clients have an architecture, the federation has "
+            f"{train.mask.shape[0]}: name one for each client",
+        )
+        places = [jnp.asarray(np.flatnonzero(found.of == n)) for n in range(len(wires))]
+        each = [
+            wire.init(key, tree.take(train, rows)) for wire, rows in zip(wires, places, strict=True)
+        ]
+        layout = memory_layout(train)
+        for row, (memory, _) in zip(layout.rows, each, strict=True):
+            check(
+                jax.tree.leaves(row) == jax.tree.leaves(_row(memory)),
+                f"clients of {name} keep arrays whose shapes depend on the number of clients: it "
+                "cannot have several architectures",
+            )
+        packed = [
+            layout.pack(memory, len(rows)) for (memory, _), rows in zip(each, places, strict=True)
+        ]
+        servers = [jax.tree.map(lambda x: x[None], state.server) for _, state in each]
+        alike(servers, "keeps at the server")
+        records = alike([state.record for _, state in each], "keeps at the server")
+        state = ServerState(each[0][1].server, in_places(places, records))
+        return in_places(places, packed), state
+
+    def memory_layout(train: Dataset) -> Layout:
+        return Layout.of([_row(memory) for memory, _ in started(train)])
+
+    def of_each(down: Down, train: Dataset, message: Callable[[Wire], Callable]) -> list[Down]:
+        """The message with the structure of each architecture."""
+        likes = [
+            jax.eval_shape(message(wire), state)
+            for wire, (_, state) in zip(wires, started(train), strict=True)
+        ]
+        leaves = jax.tree.leaves(down)
+        return [jax.tree.unflatten(jax.tree.structure(like), leaves) for like in likes]
+
+    def client(key: PRNGKey, memory: Packed, down: Down, cohort: Cohort) -> tuple:
+        places = found.places(cohort.ids)
+        layout = memory_layout(cohort.train)
+        turns = [
+            wire.exchanges[0].client(
+                key,
+                layout.unpack(number, tree.take(memory, rows)),
+                part._replace(each=tree.take(part.each, rows)),
+                rows_of(cohort, rows),
+            )
+            for number, (wire, rows, part) in enumerate(
+                zip(
+                    wires,
+                    places,
+                    of_each(down, cohort.train, lambda wire: wire.download),
+                    strict=True,
+                )
+            )
+        ]
+        ups = [up for _, up, _ in turns]
+        up = None if ups[0] is None else in_places(places, alike(ups, "sends"))
+        packed = [
+            layout.pack(kept, len(rows)) for (kept, _, _), rows in zip(turns, places, strict=True)
+        ]
+        report = reports(places, [report for _, _, report in turns], models, name)
+        return (
+            in_places(places, packed),
+            up,
+            report._replace(loss=found.loss(cohort.ids, report.loss)),
         )
 
-        def rows(values: Sequence[Any]) -> Any:
-            if values[0] is None:
-                return None
-            sizes = [len(place) for place in places]
-            wide = [jnp.broadcast_to(x, (n,)) for x, n in zip(values, sizes, strict=True)]
-            return in_places(places, wide)
+    def deploy(memory: Packed, down: Down, cohort: Cohort) -> Packed:
+        layout = memory_layout(cohort.train)
+        # Any clients may be asked for: each architecture deploys for all of them.
+        stacks = [
+            wire.deploy(layout.unpack(number, memory), part, cohort)
+            for number, (wire, part) in enumerate(
+                zip(wires, of_each(down, cohort.train, _release), strict=True)
+            )
+        ]
+        packed = [models.pack(stack, cohort.ids.size) for stack in stacks]
+        numbers = jnp.asarray(found.of)[cohort.ids]
+        return found.own(cohort.ids, packed) | {ARCHITECTURE: numbers}
 
-        trained = None
-        if first.trained is not None:
-            trained = models.marked(places, [one.trained for one in parts])
-        return Report(
-            rows([one.loss for one in parts]),
-            rows([one.batches for one in parts]),
-            trained,
-            rows([one.accepted for one in parts]),
-            None,
-            {name: rows([one.fractions[name] for one in parts]) for name in first.fractions},
-            {name: rows([one.metrics[name] for one in parts]) for name in first.metrics},
-        )
+    exchange = Exchange(client, first.exchanges[0].server)
+    return Wire(init, (exchange,), deploy, first.download, first.release)
+
+
+def _release(wire: Wire) -> Callable[[ServerState], Down]:
+    """What clients get that deploy."""
+    return wire.download if wire.release is None else wire.release
+
+
+def reports(places: Sequence[Array], parts: Sequence[Report], models: Layout, name: str) -> Report:
+    """What all clients report, of what those of each architecture do.
+
+    Example:
+      >>> part = Report(jnp.ones(2), batches=5)
+      >>> places = [jnp.array([0, 2]), jnp.array([1, 3])]
+      >>> reports(places, [part, part], Layout.of([()]), "mine").batches.tolist()
+      [5, 5, 5, 5]
+    """
+    first = parts[0]
+    check(
+        first.weights is None,
+        f"{name} has weights that clients choose: it cannot have several architectures",
+    )
+
+    def rows(values: Sequence[Any]) -> Any:
+        if values[0] is None:
+            return None
+        sizes = [len(place) for place in places]
+        wide = [jnp.broadcast_to(x, (n,)) for x, n in zip(values, sizes, strict=True)]
+        return in_places(places, wide)
+
+    trained = None
+    if first.trained is not None:
+        packed = [
+            models.pack(one.trained, len(place)) | {ARCHITECTURE: jnp.full(len(place), number)}
+            for number, (one, place) in enumerate(zip(parts, places, strict=True))
+        ]
+        trained = in_places(places, packed)
+    return Report(
+        rows([one.loss for one in parts]),
+        rows([one.batches for one in parts]),
+        trained,
+        rows([one.accepted for one in parts]),
+        None,
+        {part: rows([one.fractions[part] for one in parts]) for part in first.fractions},
+        {metric: rows([one.metrics[metric] for one in parts]) for metric in first.metrics},
+    )
 
 
 def rows_of(cohort: Cohort, rows: Int[Array, "k"]) -> Cohort:
-    """Some clients of a cohort."""
+    """Some clients of a cohort.
+
+    Example:
+      >>> rows_of(cohort, jnp.array([3, 1])).ids.tolist()
+      [3, 1]
+    """
     return tree.take(cohort._replace(round=None), rows)._replace(round=cohort.round)
 
 

@@ -13,7 +13,6 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, PyTree, Shaped
 
-from jaxfl.core import tree
 from jaxfl.core.types import Params
 
 # Rows of any architecture: by type of number an array [M, width], padded with zeros.
@@ -39,9 +38,8 @@ class Layout(NamedTuple):
                 widths[kind] = max(widths.get(kind, 0), sum(leaf.size for leaf in leaves))
         return cls(tuple(rows), widths)
 
-    def pack(self, stack: PyTree) -> Packed:
-        """A stack of one architecture [K, ...], packed."""
-        clients = tree.rows(stack) if jax.tree.leaves(stack) else 0
+    def pack(self, stack: PyTree, clients: int) -> Packed:
+        """A stack of one architecture [K, ...] of so many clients, packed."""
         kinds = _by_type(stack)
         packed = {}
         for kind, width in self.widths.items():
@@ -63,30 +61,21 @@ class Layout(NamedTuple):
 
         return jax.tree.map(leaf, self.rows[number])
 
-    def marked(self, places: Sequence[Array], stacks: Sequence[PyTree]) -> Packed:
-        """The models of a cohort, each with its architecture."""
-        numbers = [jnp.full(len(rows), number) for number, rows in enumerate(places)]
-        packed = [
-            self.pack(stack) | {ARCHITECTURE: number}
-            for stack, number in zip(stacks, numbers, strict=True)
-        ]
-        return in_places(places, packed)
-
     def one(self, number: int, params: Params) -> dict[str, Any]:
         """One model of an architecture that is known, as `apply` takes it."""
         stack = jax.tree.map(lambda x: x[None], params)
-        return {kind: x[0] for kind, x in self.pack(stack).items()} | {ARCHITECTURE: number}
+        return {kind: x[0] for kind, x in self.pack(stack, 1).items()} | {ARCHITECTURE: number}
 
-    def apply(self, functions: Sequence[Callable], params: Packed, x: Any) -> Any:
-        """What the model's own function says."""
+    def apply(self, functions: Sequence[Callable], params: Packed, *inputs: Any) -> Any:
+        """What the function of a model's own architecture says of it and of inputs."""
         number = params[ARCHITECTURE]
-        if isinstance(number, int):
-            return functions[number](self.unpack(number, params), x)
 
         def of(place: int) -> Callable:
-            return lambda params, x: functions[place](self.unpack(place, params), x)
+            return lambda params, *inputs: functions[place](self.unpack(place, params), *inputs)
 
-        return lax.switch(number, [of(place) for place in range(len(functions))], params, x)
+        if isinstance(number, int):
+            return of(number)(params, *inputs)
+        return lax.switch(number, [of(place) for place in range(len(functions))], params, *inputs)
 
 
 def _by_type(rows: PyTree) -> dict[str, list]:
@@ -98,6 +87,12 @@ def _by_type(rows: PyTree) -> dict[str, list]:
 
 
 def in_places(places: Sequence[Array], parts: Sequence[PyTree]) -> PyTree:
-    """Rows of each architecture [K, ...] as those of the cohort [M, ...]."""
+    """Rows of each architecture [K, ...] as those of the cohort [M, ...].
+
+    Example:
+      >>> places = [jnp.array([0, 2]), jnp.array([1])]
+      >>> in_places(places, [jnp.array([5, 6]), jnp.array([7])]).tolist()
+      [5, 7, 6]
+    """
     order = jnp.argsort(jnp.concatenate(places))
     return jax.tree.map(lambda *rows: jnp.concatenate(rows)[order], *parts)
