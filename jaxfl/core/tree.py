@@ -349,7 +349,8 @@ def combine(predicate: Layers, inside: Params, outside: Params) -> Params:
     """
     holds = _path_test(predicate)
 
-    def pick(keys: tuple, a: Array | None, b: Array | None) -> Array | None:
+    # Leaves are arrays, their shapes, or None.
+    def pick(keys: tuple, a: Any, b: Any) -> Any:
         return a if holds(path(keys)) else b
 
     return jax.tree_util.tree_map_with_path(pick, inside, outside, is_leaf=lambda x: x is None)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -40,18 +40,18 @@ def layer_of(path: str) -> str:
     return "/".join(path.split("/")[1:-1]) or path
 
 
-def by_layer(model: Params) -> dict[str, tuple[Array, ...]]:
+def by_layer(model: Params) -> dict[str, tuple[Any, ...]]:
     """The parameters of each layer, without statistics of BatchNorm.
 
     Args:
-      model: one model or a stack.
+      model: one model or a stack, or its shapes.
 
     Example:
       >>> layers = by_layer({"params": {"Dense_0": {"bias": jnp.zeros(2), "kernel": jnp.ones(2)}}})
       >>> [(name, len(leaves)) for name, leaves in layers.items()]
       [('Dense_0', 2)]
     """
-    layers: dict[str, list[Array]] = {}
+    layers: dict[str, list[Any]] = {}
     for keys, leaf in jax.tree_util.tree_leaves_with_path(model):
         name = tree.path(keys)
         if not of_statistics(name):
