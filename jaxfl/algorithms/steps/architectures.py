@@ -165,10 +165,10 @@ def heterogeneous(tasks: Mapping[str, Task], architecture_of: ArrayLike) -> Task
     def refuse(objective: Objective) -> Any:
         raise InputError("gradients of all data are not there for several architectures")
 
-    def apply(params: Packed, x: Any) -> Any:
+    def apply(params: Params, x: Any) -> Any:
         return layout.apply([task.problem.apply for task in found.tasks], params, x)
 
-    def predict(params: Packed, x: Any, mask: Array, key: PRNGKey) -> Any:
+    def predict(params: Params, x: Any, mask: Array, key: PRNGKey) -> Any:
         parts = [training_predictions(task.problem) for task in found.tasks]
         return layout.apply(parts, params, x, mask, key)
 

@@ -15,8 +15,9 @@ from jaxtyping import Array, PyTree, Shaped
 
 from jaxfl.core.types import Params
 
-# Rows of any architecture: by type of number an array [M, width], padded with zeros.
-Packed = dict[str, Shaped[Array, "m w"]]
+# Rows of any architecture: by type of number an array [M, width], padded with zeros; of models that
+# clients deploy also the architecture of each [M].
+Packed = dict[str, Shaped[Array, "m *_"]]
 # The entry of a packed model that says which architecture it is.
 ARCHITECTURE = "architecture"
 
@@ -48,8 +49,8 @@ class Layout(NamedTuple):
             packed[kind] = jnp.pad(joined, ((0, 0), (0, width - joined.shape[1])))
         return packed
 
-    def unpack(self, number: int, packed: Packed) -> PyTree:
-        """Rows of an architecture [K, ...]; what it was packed of, or one of them."""
+    def unpack(self, number: int, packed: Params) -> PyTree:
+        """Rows of an architecture [K, ...]; what it was packed of, or one model of them."""
         places = dict.fromkeys(self.widths, 0)
 
         def leaf(shape: jax.ShapeDtypeStruct) -> Array:
@@ -66,7 +67,7 @@ class Layout(NamedTuple):
         stack = jax.tree.map(lambda x: x[None], params)
         return {kind: x[0] for kind, x in self.pack(stack, 1).items()} | {ARCHITECTURE: number}
 
-    def apply(self, functions: Sequence[Callable], params: Packed, *inputs: Any) -> Any:
+    def apply(self, functions: Sequence[Callable], params: Params, *inputs: Any) -> Any:
         """What the function of a model's own architecture says of it and of inputs."""
         number = params[ARCHITECTURE]
 
