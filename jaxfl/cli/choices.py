@@ -63,7 +63,8 @@ def describe(command: Describe, console: Console) -> None:
     )
     for name, text in describe_clients(options, source, parts).items():
         table.add_row(name, text)
-    table.add_row("model", f"{model.model}, {describe_sizes(sizes)}")
+    for name, size in sizes.items():
+        table.add_row("model", f"{name}, {describe_sizes(size)}")
     if options.folds > 1:
         text = f"{options.folds}, each example tests once; the counts are of fold 0"
         table.add_row("folds", text)

@@ -14,7 +14,7 @@ pytest.importorskip("flwr", reason="needs the extra flower: pip install 'jaxfl[f
 import served
 from flower_nodes import Nodes, floats
 from flwr.app import ArrayRecord, ConfigRecord
-from served import CLIENTS, alike, app_of, lossy, method, serve, simulate, strategy_of
+from served import CLIENTS, EXAMPLE, alike, app_of, lossy, method, serve, simulate, strategy_of
 from toys import shallow
 
 import jaxfl
@@ -66,6 +66,18 @@ def test_some_clients_and_lost_replies_are_those_of_make_rounds(name):
     strategy, _ = serve(algorithm, 5, participation=some, lost=lost)
     alike(strategy, state, info, scores)
     assert strategy.half.steps[0]._cache_size() == 1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["lg_fedavg", "fedproto"])
+def test_clients_with_models_of_two_architectures_learn_what_they_learn_in_make_rounds(name):
+    other = jaxfl.classification(
+        jaxfl.models.mlp(2, hidden=(9, 8)), EXAMPLE[0], steps=5, batch_size=8
+    )
+    task = jaxfl.heterogeneous({"a": shallow(), "b": other}, np.arange(CLIENTS) % 2)
+    algorithm = method(name, task)
+    strategy, _ = serve(algorithm, 3, task)
+    alike(strategy, *simulate(algorithm, 3, task))
 
 
 @pytest.mark.slow

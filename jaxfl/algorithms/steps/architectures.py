@@ -6,11 +6,13 @@ have the same shapes whatever the model is: prototypes, heads, predictions, stat
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Int, PyTree
 from numpy.typing import ArrayLike
 
@@ -40,8 +42,8 @@ class Architectures(NamedTuple):
     names: tuple[str, ...]
     # one for each architecture
     tasks: tuple[Task, ...]
-    # [C] the number of each client's architecture
-    of: np.ndarray
+    # [C] the number of each client's architecture; a task can be hashed
+    of: tuple[int, ...]
 
     def places(self, ids: Int[Array, "m"]) -> list[Int[Array, "k"]]:
         """The places in a cohort of the clients of each architecture.
@@ -148,7 +150,7 @@ def heterogeneous(tasks: Mapping[str, Task], architecture_of: ArrayLike) -> Task
     )
     for number, name in enumerate(names):
         check(number in given, f"no client has the architecture {name}: leave it out")
-    found = Architectures(names, tuple(tasks.values()), given)
+    found = Architectures(names, tuple(tasks.values()), tuple(given.tolist()))
     first = found.tasks[0]
     layout = Layout.of([_model(task) for task in found.tasks])
 
@@ -159,8 +161,9 @@ def heterogeneous(tasks: Mapping[str, Task], architecture_of: ArrayLike) -> Task
             "architectures need models that do not",
         )
 
+    # Of clients there is no common one: a method begins with those of each architecture.
     def init(key: PRNGKey) -> Params:
-        raise InputError("clients with several architectures have no common initial model")
+        return layout.one(0, first.problem.init(key)) | {ARCHITECTURE: jnp.zeros((), jnp.int32)}
 
     def refuse(objective: Objective) -> Any:
         raise InputError("gradients of all data are not there for several architectures")
@@ -253,7 +256,7 @@ def join(found: Architectures, wires: Sequence[Wire], name: str) -> Wire:
             f"{len(found.of)} clients have an architecture, the federation has "
             f"{train.mask.shape[0]}: name one for each client",
         )
-        places = [jnp.asarray(np.flatnonzero(found.of == n)) for n in range(len(wires))]
+        places = [jnp.asarray(np.flatnonzero(np.equal(found.of, n))) for n in range(len(wires))]
         each = [
             wire.init(key, tree.take(train, rows)) for wire, rows in zip(wires, places, strict=True)
         ]
@@ -283,38 +286,58 @@ def join(found: Architectures, wires: Sequence[Wire], name: str) -> Wire:
             for wire, (_, state) in zip(wires, started(train), strict=True)
         ]
         leaves = jax.tree.leaves(down)
+        if not leaves:  # nothing that the method reads, as where clients deploy what they keep
+            return [down for _ in wires]
         return [jax.tree.unflatten(jax.tree.structure(like), leaves) for like in likes]
 
     def client(key: PRNGKey, memory: Packed, down: Down, cohort: Cohort) -> tuple:
-        places = found.places(cohort.ids)
         layout = memory_layout(cohort.train)
+        downs = of_each(down, cohort.train, lambda wire: wire.download)
+
+        def turn(number: int, memory: Packed, each: PyTree, cohort: Cohort) -> tuple:
+            own = layout.unpack(number, memory)
+            asked = downs[number]._replace(each=each)
+            kept, up, report = wires[number].exchanges[0].client(key, own, asked, cohort)
+            check(
+                report.weights is None,
+                f"{name} has weights that clients choose: it cannot have several architectures",
+            )
+            clients = cohort.ids.size
+            return layout.pack(kept, clients), up, packed_report(models, number, report, clients)
+
+        if cohort.ids.size == 1:
+            # A client alone, which is one node of many: its own program is what it computes.
+            return alone(turn, memory, down.each, cohort)
+        places = found.places(cohort.ids)
         turns = [
-            wire.exchanges[0].client(
-                key,
-                layout.unpack(number, tree.take(memory, rows)),
-                part._replace(each=tree.take(part.each, rows)),
+            turn(
+                number,
+                tree.take(memory, rows),
+                tree.take(downs[number].each, rows),
                 rows_of(cohort, rows),
             )
-            for number, (wire, rows, part) in enumerate(
-                zip(
-                    wires,
-                    places,
-                    of_each(down, cohort.train, lambda wire: wire.download),
-                    strict=True,
-                )
-            )
+            for number, rows in enumerate(places)
         ]
-        ups = [up for _, up, _ in turns]
-        up = None if ups[0] is None else in_places(places, alike(ups, "sends"))
-        packed = [
-            layout.pack(kept, len(rows)) for (kept, _, _), rows in zip(turns, places, strict=True)
-        ]
-        report = reports(places, [report for _, _, report in turns], models, name)
-        return (
-            in_places(places, packed),
-            up,
-            report._replace(loss=found.loss(cohort.ids, report.loss)),
-        )
+        kept, ups, reports = zip(*turns, strict=True)
+        if ups[0] is not None:
+            ups = alike(ups, "sends")
+        memory, up, report = in_places(places, list(zip(kept, ups, reports, strict=True)))
+        return memory, up, report._replace(loss=found.loss(cohort.ids, report.loss))
+
+    def alone(turn: Callable, memory: Packed, each: PyTree, cohort: Cohort) -> tuple:
+        """The turn of a cohort of one client."""
+        numbers = range(len(wires))
+        shapes = [jax.eval_shape(partial(turn, number), memory, each, cohort) for number in numbers]
+        if shapes[0][1] is not None:
+            alike([up for _, up, _ in shapes], "sends")
+        structure = jax.tree.structure(shapes[0])
+
+        def leaves(number: int) -> Callable:
+            return lambda *given: jax.tree.leaves(turn(number, *given))
+
+        of = jnp.asarray(found.of)[cohort.ids[0]]
+        result = lax.switch(of, [leaves(number) for number in numbers], memory, each, cohort)
+        return jax.tree.unflatten(structure, result)
 
     def deploy(memory: Packed, down: Down, cohort: Cohort) -> Packed:
         layout = memory_layout(cohort.train)
@@ -338,44 +361,27 @@ def _release(wire: Wire) -> Callable[[ServerState], Down]:
     return wire.download if wire.release is None else wire.release
 
 
-def reports(places: Sequence[Array], parts: Sequence[Report], models: Layout, name: str) -> Report:
-    """What all clients report, of what those of each architecture do.
+def packed_report(models: Layout, number: int, report: Report, clients: int) -> Report:
+    """What clients of an architecture report, with their models packed and a row for each client.
+
+    Args:
+      models: how models are packed.
+      number: of the architecture.
+      report: of its method.
+      clients: K.
 
     Example:
-      >>> part = Report(jnp.ones(2), batches=5)
-      >>> places = [jnp.array([0, 2]), jnp.array([1, 3])]
-      >>> reports(places, [part, part], Layout.of([()]), "mine").batches.tolist()
-      [5, 5, 5, 5]
+      >>> report = packed_report(Layout.of([()]), 0, Report(jnp.ones(2), batches=5), 2)
+      >>> report.batches.tolist()
+      [5, 5]
     """
-    first = parts[0]
-    check(
-        first.weights is None,
-        f"{name} has weights that clients choose: it cannot have several architectures",
+    trained = report.trained
+    if trained is not None:
+        trained = models.pack(trained, clients) | {ARCHITECTURE: jnp.full(clients, number)}
+    rows = jax.tree.map(
+        lambda x: jnp.broadcast_to(jnp.asarray(x), (clients,)), report._replace(trained=None)
     )
-
-    def rows(values: Sequence[Any]) -> Any:
-        if values[0] is None:
-            return None
-        sizes = [len(place) for place in places]
-        wide = [jnp.broadcast_to(x, (n,)) for x, n in zip(values, sizes, strict=True)]
-        return in_places(places, wide)
-
-    trained = None
-    if first.trained is not None:
-        packed = [
-            models.pack(one.trained, len(place)) | {ARCHITECTURE: jnp.full(len(place), number)}
-            for number, (one, place) in enumerate(zip(parts, places, strict=True))
-        ]
-        trained = in_places(places, packed)
-    return Report(
-        rows([one.loss for one in parts]),
-        rows([one.batches for one in parts]),
-        trained,
-        rows([one.accepted for one in parts]),
-        None,
-        {part: rows([one.fractions[part] for one in parts]) for part in first.fractions},
-        {metric: rows([one.metrics[metric] for one in parts]) for metric in first.metrics},
-    )
+    return rows._replace(trained=trained)
 
 
 def rows_of(cohort: Cohort, rows: Int[Array, "k"]) -> Cohort:

@@ -13,6 +13,7 @@ from jaxfl.data.inputs import is_tree
 from jaxfl.experiment.config import rules
 from jaxfl.experiment.config.effects import check_effects
 from jaxfl.experiment.config.fields import DataOptions, ParticipationOptions, RunOptions
+from jaxfl.experiment.config.hints import value_of
 from jaxfl.experiment.config.paths import with_absolute_paths
 from jaxfl.experiment.config.setting import Options, Setting, by_subject
 from jaxfl.experiment.config.training_fields import ModelOptions
@@ -87,6 +88,8 @@ def resolve(setting: S, source: Source | None = None) -> Resolved[S]:
     options = by_subject(setting)
     rules.check_data(options.data, source)
     rules.check_model(options.model, source)
+    clients = value_of(options.data.clients)
+    rules.check_architectures(options.model, options.participation, clients)
     rules.check_training(options.training, source)
     rules.check_attack(options.upload, setting.dataset, source)
     rules.check_metrics(options.scores, source)

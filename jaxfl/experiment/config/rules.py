@@ -190,9 +190,10 @@ def check_arrays(options: ModelOptions, source: Source) -> None:
     """Raises an `InputError` if a model of the library is to take inputs of several arrays."""
     if not source.several_inputs:
         return
-    module = "" if options.model is None else getattr(MODELS[options.model], "__module__", "")
+    names = [] if options.model is None else options.architectures
+    modules = [getattr(MODELS[name], "__module__", "") for name in names]
     check(
-        options.model is not None and not module.startswith("jaxfl.models."),
+        bool(modules) and not any(one.startswith("jaxfl.models.") for one in modules),
         f"the inputs of the data are the arrays {', '.join(source.x_train)}, and models of the "
         "library take one: give a model of your own (--plugin FILE --model NAME)",
     )
@@ -206,15 +207,46 @@ def check_model(options: ModelOptions, source: Source) -> None:
     """
     if source.several_inputs:
         return
-    parameters = inspect.signature(MODELS[value_of(options.model)]).parameters
-    taken = [NUMBERS]
-    if "vocabulary" in parameters:
-        taken = [NAMES, NUMBERS] if parameters["vocabulary"].default is None else [NAMES]
+    for name in options.architectures:
+        parameters = inspect.signature(MODELS[name]).parameters
+        taken = [NUMBERS]
+        if "vocabulary" in parameters:
+            taken = [NAMES, NUMBERS] if parameters["vocabulary"].default is None else [NAMES]
+        check(
+            (NAMES if source.vocabulary else NUMBERS) in taken,
+            f"model {name} takes {' or '.join(taken)}, the data hold "
+            f"{'names' if source.vocabulary else 'numbers'}: choose another of {', '.join(MODELS)}",
+        )
+
+
+def check_architectures(
+    options: ModelOptions, participation: ParticipationOptions, clients: int
+) -> None:
+    """Checks a model of several names, of which the clients have one each.
+
+    Raises:
+      InputError: a name twice, more names than clients, or what needs one model of all clients.
+    """
+    names = options.architectures
+    if len(names) == 1:
+        return
+    check(len(set(names)) == len(names), f"--model {options.model} names a model twice: once each")
     check(
-        (NAMES if source.vocabulary else NUMBERS) in taken,
-        f"model {options.model} takes {' or '.join(taken)}, the data hold "
-        f"{'names' if source.vocabulary else 'numbers'}: choose another of {', '.join(MODELS)}",
+        len(names) <= clients,
+        f"--model {options.model} has {len(names)} models for {clients} clients: name fewer",
     )
+    given = {
+        "--init": options.init,
+        "--pretrained": options.pretrained,
+        "side of --model": options.side,
+        "--unseen": participation.unseen or None,
+    }
+    for option, value in given.items():
+        check(
+            value is None,
+            f"{option} is {value}, and clients have the models {', '.join(names)}: it needs one "
+            "model of all clients, leave it out",
+        )
 
 
 def check_training(training: TrainingOptions, source: Source) -> None:

@@ -5,19 +5,28 @@ from typing import Annotated, Literal
 
 from jaxfl.core.options import COUNT, NOT_NEGATIVE, POSITIVE, Names
 from jaxfl.data.augment import AUGMENTATIONS
+from jaxfl.experiment.config.composite import BETWEEN
 from jaxfl.experiment.config.fields import BELOW_ONE, MANY, SOME
+from jaxfl.experiment.config.hints import value_of
 from jaxfl.experiment.config.notes import GIVEN, INPUT, PATH, Effect, Excludes, Heading, Needs
 from jaxfl.models import MODELS
 from jaxfl.training.optimizers import OPTIMIZERS, SCHEDULES
+
+
+def _name_to_check(models: str) -> str:
+    """Of the names of models the first that is not known, else the first one."""
+    names = models.split(BETWEEN)
+    return next((name for name in names if name not in MODELS), names[0])
 
 
 @dataclass(frozen=True)
 class ModelOptions:
     """The model, and the weights with which it begins."""
 
-    model: Annotated[str | None, Names("model", MODELS)] = None
+    model: Annotated[str | None, Names("model", MODELS, _name_to_check)] = None
     """model, see `jaxfl list models`; by default lenet for images, conv1d for series, textcnn for
-    texts, mf for ratings, else mlp"""
+    texts, mf for ratings, else mlp; of several (mlp+cnn+lenet) the clients have one each, in turn,
+    see docs/guides/architectures.md"""
     side: Annotated[int | None, MANY, Heading("images of {} pixels a side", "training")] = None
     """pixels a side to which vit_tiny, efficientnet_lite0 and resnet18 resize images, whose weights
     are of larger ones; if not given images stay as they are, or have the size that the weights of a
@@ -44,6 +53,11 @@ class ModelOptions:
     trainable: Annotated[str, Needs(pretrained=GIVEN, why="of which it names some")] = ""
     """a regular expression that finds the parameters of --pretrained that are trained by their
     paths, beside the adapters; the head if not given"""
+
+    @property
+    def architectures(self) -> list[str]:
+        """The names of the models: one, or those that the clients have in turn."""
+        return value_of(self.model).split(BETWEEN)
 
 
 @dataclass(frozen=True)

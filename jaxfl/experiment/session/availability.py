@@ -74,18 +74,35 @@ def make_timing(
 
 
 def make_participation(
-    timing: Timing | None, seen: Int[np.ndarray, "n"], clients: int, fraction: float
+    timing: Timing | None,
+    seen: Int[np.ndarray, "n"],
+    architecture_of: Int[np.ndarray, "c"],
+    fraction: float,
 ) -> Participation:
     """The clients that arrive, or a uniform sample in each round, without those that are in none.
+
+    Of several architectures it is a sample of as many of each.
 
     Args:
       timing: the virtual clock, if one runs.
       seen: the clients that take part.
-      clients: the number of all clients.
+      architecture_of: the number of each client's model.
       fraction: of those that take part, in each round.
+
+    Raises:
+      InputError: clients with several models are to arrive asynchronously.
     """
+    clients, kinds = architecture_of.size, architecture_of.max() + 1
     if timing is not None and timing.ids is not None:
+        check(
+            kinds == 1,
+            "arrivals=asynchronous, and clients have several models: a round needs as many clients "
+            "of each, leave it out",
+        )
         return participation.schedule(timing.ids)
+    if kinds > 1 and fraction < 1:
+        each = max(1, round(fraction * clients / kinds))
+        return participation.stratified(architecture_of, min(each, clients // kinds))
     sample = participation.uniform(seen.size, fraction)
     return sample if seen.size == clients else participation.among(seen, sample)
 

@@ -41,7 +41,7 @@ from jaxfl.experiment.session.availability import (
 )
 from jaxfl.experiment.session.gather import Data, malicious, true_groups, unseen
 from jaxfl.experiment.session.initial_weights import begin_from
-from jaxfl.experiment.session.make_task import compressor, make_task
+from jaxfl.experiment.session.make_task import architecture_of, compressor, make_task
 from jaxfl.experiment.session.seeds import Seeds, seeds_of
 from jaxfl.experiment.store.digests import digest_inputs
 from jaxfl.experiment.store.records import Digests
@@ -210,7 +210,7 @@ def build(resolved: Resolved[Config], data: Data) -> Built:
         data,
         task,
         algorithm,
-        make_participation(timing, seen, clients, fraction),
+        make_participation(timing, seen, architecture_of(options), fraction),
         seeds,
         attackers,
         newcomers,

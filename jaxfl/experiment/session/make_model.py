@@ -1,5 +1,6 @@
 """The model of a run by its options, with adapters and with frozen weights of a file."""
 
+import dataclasses
 import inspect
 import re
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from jaxfl.experiment.config.hints import value_of
 from jaxfl.experiment.config.training_fields import ModelOptions
 from jaxfl.experiment.store.weights_file import read_weights
 from jaxfl.models import MODELS
+from jaxfl.models.equal_features import equal_features
 from jaxfl.models.pretrained import Pretrained, pretrained
 from jaxfl.training.any_model import AnyModel, functions_of
 from jaxfl.training.frozen import Frozen, freeze
@@ -24,8 +26,34 @@ from jaxfl.training.lora import LORA, dense_layers, lora
 from jaxfl.training.scaling import model_inputs
 
 
+def make_models(
+    options: ModelOptions, source: Source, dtype: str | None = None
+) -> dict[str, AnyModel]:
+    """The models by name, for the targets of the data and the names that they embed.
+
+    Of several models the features have one size, see `equal_features`.
+
+    Args:
+      options: complete options of the model.
+      source: the data set.
+      dtype: type in which frozen weights are kept; None: as they are given.
+
+    Raises:
+      InputError: as `make_model`.
+    """
+    names = options.architectures
+    made = {
+        name: make_model(dataclasses.replace(options, model=name), source, dtype) for name in names
+    }
+    if len(names) == 1:
+        return made
+    modules = {name: model for name, model in made.items() if isinstance(model, nn.Module)}
+    example = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), _example(source))
+    return made | equal_features(modules, example, source.outputs)
+
+
 def make_model(options: ModelOptions, source: Source, dtype: str | None = None) -> AnyModel:
-    """The model by name, for the targets of the data and the names that it embeds.
+    """The model of one name.
 
     A model that takes `positions` is told whether each position of an example has a label.
 
@@ -121,13 +149,15 @@ def layers_by_depth(options: ModelOptions, source: Source) -> list[str]:
       source: the data set.
 
     Returns:
-      Nothing for a model that is no flax module.
+      Nothing for a model that is no flax module, and for several.
 
     Example:
       >>> source = jaxfl.data.load("digits", ".")
       >>> layers_by_depth(Config("fedavg", model="linear"), source)
       ['Dense_0']
     """
+    if len(options.architectures) > 1:
+        return []
     module = _make_module(options, source)
     if not isinstance(module, nn.Module):
         return []
@@ -151,8 +181,8 @@ class Sizes(NamedTuple):
     frozen: int
 
 
-def sizes_of(options: ModelOptions, source: Source) -> Sizes:
-    """How many floats of the model are trained and frozen.
+def sizes_of(options: ModelOptions, source: Source) -> dict[str, Sizes]:
+    """How many floats of each model are trained and frozen, by its name.
 
     Args:
       options: complete options of the model.
@@ -167,10 +197,12 @@ def sizes_of(options: ModelOptions, source: Source) -> Sizes:
         functions = functions_of(model, shape, "averaged")
         return tree.size(jax.eval_shape(functions.init, jax.random.key(0), shape))
 
-    model = make_model(options, source)
-    trained = size(model)
-    whole = size(model.model) if isinstance(model, Frozen) else trained
-    return Sizes(trained, whole - trained)
+    def sizes(model: AnyModel) -> Sizes:
+        trained = size(model)
+        whole = size(model.model) if isinstance(model, Frozen) else trained
+        return Sizes(trained, whole - trained)
+
+    return {name: sizes(model) for name, model in make_models(options, source).items()}
 
 
 def _example(source: Source) -> PyTree:

@@ -4,8 +4,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import cast
 
+import numpy as np
 import optax
 
+from jaxfl.algorithms.steps.architectures import heterogeneous
 from jaxfl.core import tree
 from jaxfl.core.types import Scalar, Task, Uplink
 from jaxfl.data import Source
@@ -15,7 +17,7 @@ from jaxfl.experiment.config.fields import UploadOptions
 from jaxfl.experiment.config.hints import value_of
 from jaxfl.experiment.config.training_fields import TrainingOptions
 from jaxfl.experiment.session.gather import malicious
-from jaxfl.experiment.session.make_model import make_model
+from jaxfl.experiment.session.make_model import make_models
 from jaxfl.training.optimizers import OPTIMIZERS, SCHEDULES, Optimizer
 from jaxfl.training.survival import Hazards, cox
 from jaxfl.training.task import classification, multilabel, regression, survival
@@ -34,9 +36,9 @@ def make_task(options: Options, source: Source) -> Task:
         scale, shift = (source.white * factor for factor in PIXELS[training.pixels])
     if source.vocabulary and not source.several_inputs:
         scale = None
-    return kind_of(source)(
-        make_model(options.model, source, "bfloat16" if training.compute == "bfloat16" else None),
-        tree.at(source.x_train, 0),
+    make = partial(
+        kind_of(source),
+        example=tree.at(source.x_train, 0),
         optimizer=make_optimizer(training, run.rounds),
         batch_size=training.batch_size,
         steps=training.local_steps,
@@ -53,6 +55,19 @@ def make_task(options: Options, source: Source) -> Task:
         example_clip=training.example_clip,
         example_noise=training.example_noise,
     )
+    frozen_type = "bfloat16" if training.compute == "bfloat16" else None
+    tasks = {
+        name: make(model) for name, model in make_models(options.model, source, frozen_type).items()
+    }
+    if len(tasks) > 1:
+        return heterogeneous(tasks, architecture_of(options))
+    (task,) = tasks.values()
+    return task
+
+
+def architecture_of(options: Options) -> np.ndarray:
+    """The number of each client's model: the clients have them in turn [C]."""
+    return np.arange(value_of(options.data.clients)) % len(options.model.architectures)
 
 
 def kind_of(source: Source) -> Callable[..., Task]:
