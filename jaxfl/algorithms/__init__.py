@@ -32,6 +32,7 @@ from jaxfl.algorithms.fedbuff import fedbuff
 from jaxfl.algorithms.fedcedar import fedcedar
 from jaxfl.algorithms.fedcollab import fedcollab
 from jaxfl.algorithms.feddbe import feddbe
+from jaxfl.algorithms.feddistill import feddistill
 from jaxfl.algorithms.feddyn import feddyn
 from jaxfl.algorithms.fedfomo import fedfomo
 from jaxfl.algorithms.fednova import fednova
@@ -42,6 +43,7 @@ from jaxfl.algorithms.fedprox import fedprox, fedprox_ft
 from jaxfl.algorithms.fedrep import fedrep
 from jaxfl.algorithms.fedrod import fedrod
 from jaxfl.algorithms.fedsem import fedsem
+from jaxfl.algorithms.fml import fml
 from jaxfl.algorithms.general_graph import general_graph
 from jaxfl.algorithms.geometric_median import geometric_median
 from jaxfl.algorithms.gfed import gfed
@@ -57,6 +59,7 @@ from jaxfl.algorithms.measured_graph import measured_graph
 from jaxfl.algorithms.median import median, trimmed_mean
 from jaxfl.algorithms.meritfed import meritfed
 from jaxfl.algorithms.moon import moon
+from jaxfl.algorithms.mutual_graph import mutual_graph
 from jaxfl.algorithms.norm_clipping import norm_clipping
 from jaxfl.algorithms.per_fedavg import per_fedavg
 from jaxfl.algorithms.pfedbayes import pfedbayes
@@ -104,6 +107,7 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         fedcedar,
         fedcollab,
         feddbe,
+        feddistill,
         feddyn,
         fedfomo,
         fednova,
@@ -116,6 +120,7 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         fedrod,
         fedsem,
         fedyogi,
+        fml,
         general_graph,
         geometric_median,
         gfed,
@@ -132,6 +137,7 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         meritfed,
         moon,
         multi_krum,
+        mutual_graph,
         norm_clipping,
         per_fedavg,
         pfedbayes,

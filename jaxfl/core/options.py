@@ -397,8 +397,9 @@ def _within(limits: Limits, value: Any) -> bool:
 
 def _is_one(base: Any, limits: Limits, value: Any) -> bool:
     """Whether a value is of the type, and a text in the table of names, if there is one."""
-    known = not isinstance(limits, Names) or base is not str or limits.entry(value) in limits.known
-    return type(value) is _plain(base) and known
+    if type(value) is not _plain(base):
+        return False
+    return not isinstance(limits, Names) or base is not str or limits.entry(value) in limits.known
 
 
 def _listed(base: Any, value: Any) -> bool:

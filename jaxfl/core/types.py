@@ -351,6 +351,8 @@ class Task(NamedTuple):
     keep_edges: KeepEdges = keep_all_edges
     # an `algorithms.steps.architectures.Architectures`; None: all clients have one architecture
     architectures: Any = None
+    # of several architectures the smallest; None: there is one
+    small: Problem | None = None
 
 
 class Algorithm(NamedTuple):

@@ -7,7 +7,16 @@ import pytest
 from toys import full, normed, opposite_groups, run, shallow
 
 import jaxfl
-from jaxfl.algorithms import ALGORITHMS, fedavg, fedproto, lg_fedavg, local
+from jaxfl.algorithms import (
+    ALGORITHMS,
+    fedavg,
+    feddistill,
+    fedproto,
+    fml,
+    lg_fedavg,
+    local,
+    mutual_graph,
+)
 from jaxfl.core.errors import InputError
 from jaxfl.core.types import Cohort
 
@@ -24,9 +33,14 @@ def scores(algorithm, task, state, after):
 
 @pytest.mark.parametrize(
     ("kind", "one"),
-    [(local, shallow()), (fedproto, shallow()), (lg_fedavg, shallow()), (local, normed())],
-    ids=["local", "fedproto", "lg_fedavg", "statistics and dropout"],
+    [
+        *((kind, shallow()) for kind in (local, fedproto, lg_fedavg, feddistill, fml)),
+        (mutual_graph, shallow()),
+        (local, normed()),
+    ],
+    ids=["local", "fedproto", "lg_fedavg", "feddistill", "fml", "mutual_graph", "dropout"],
 )
+@pytest.mark.long(every=6)
 @pytest.mark.parametrize("part", [None, [[4, 0], [1, 3]]])
 def test_two_equal_architectures_are_one(kind, one, part):
     """Also where a cohort is a part of the clients, in an order of its own."""
@@ -101,7 +115,8 @@ def test_every_method_takes_several_architectures_or_refuses_them_in_one_line():
             able.append(name)
         except InputError as error:
             refused[name] = str(error)
-    assert {"local", "fedproto", "lg_fedavg"} <= set(able)
+    with_equal_messages = {"feddistill", "fedproto", "fml", "lg_fedavg", "local", "mutual_graph"}
+    assert with_equal_messages <= set(able)
     for name, told in refused.items():
         assert name in told
         assert "architectures" in told

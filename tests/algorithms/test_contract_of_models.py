@@ -96,7 +96,8 @@ def times():
 
 KINDS = ("nnx", "frozen")
 # Of prototypes of labels, or of their frequencies.
-OF_LABELS = [ALGORITHMS[name] for name in ("fedproto", "fedpac", "fedrod", "pfedccg")]
+LABELLED = ("feddistill", "fedpac", "fedproto", "fedrod", "fml", "mutual_graph", "pfedccg")
+OF_LABELS = [ALGORITHMS[name] for name in LABELLED]
 
 
 @pytest.mark.long

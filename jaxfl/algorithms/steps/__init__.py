@@ -21,6 +21,7 @@ it; until then it stays in the method's file. `admm` is a module, of GFed and GF
   `LayerWeights`
 - a head and what enters it: `head_of`, `features_of`, `training_features_of`, `class_features`,
   `part_weights`
+- a small model beside the own one: `small_problem`, `mutual_training`
 - labels and prototypes: `class_count`, `class_sizes`, `has_labels`, `require_labels`, `Prototypes`,
   `no_prototypes`, `client_prototypes`, `distance_to_prototypes`, `mean_prototypes`
 - messages over edges: `deliver`, `init_past`, `mix_delivered`, `copies_of`
@@ -81,6 +82,7 @@ from jaxfl.algorithms.steps.layerwise import (
     learned_mixtures,
     mix_layers,
 )
+from jaxfl.algorithms.steps.mutual import mutual_training, small_problem
 from jaxfl.algorithms.steps.personal import Personal, deploy_key, personal_models, start_personal
 from jaxfl.algorithms.steps.prototypes import (
     Prototypes,
@@ -146,6 +148,7 @@ __all__ = [
     "mean_prototypes",
     "mix_delivered",
     "mix_layers",
+    "mutual_training",
     "no_prototypes",
     "offer",
     "offer_aligned",
@@ -156,6 +159,7 @@ __all__ = [
     "require_labels",
     "seen",
     "shares",
+    "small_problem",
     "stale_starts",
     "start_personal",
     "take_aligned",

@@ -150,7 +150,9 @@ def heterogeneous(tasks: Mapping[str, Task], architecture_of: ArrayLike) -> Task
     )
     for number, name in enumerate(names):
         check(number in given, f"no client has the architecture {name}: leave it out")
-    found = Architectures(names, tuple(tasks.values()), tuple(given.tolist()))
+    small = min(tasks.values(), key=lambda task: tree.size(_model(task))).problem
+    each = tuple(task._replace(small=small) for task in tasks.values())
+    found = Architectures(names, each, tuple(given.tolist()))
     first = found.tasks[0]
     layout = Layout.of([_model(task) for task in found.tasks])
 
