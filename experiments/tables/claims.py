@@ -16,6 +16,7 @@ import numpy as np
 from scipy import stats
 
 from experiments.tables import results, specification
+from experiments.tables.measures import of_receivers
 from experiments.tables.results import Result
 from experiments.tables.specification import Cell, Column, Row, Table
 from jaxfl.core.errors import check, check_name
@@ -273,15 +274,17 @@ def _difference(
 
 
 def _client_gaps(cells: Sequence[Cell], ours: Result, theirs: Result) -> np.ndarray:
-    """What each client of the one seed gains, of those that both results have."""
+    """What each client of the one seed gains, of those that both results have.
+
+    Of weights each receiver of the last round.
+    """
     each = [
         np.array(result["clients"].get(cell.stage) or [], float)
+        if cell.measure in ("score", "loss")
+        else of_receivers(cell.measure, cell.config, result)
         for cell, result in zip(cells, (ours, theirs), strict=True)
     ]
-    if (
-        any(cell.measure not in ("score", "loss") for cell in cells)
-        or each[0].shape != each[1].shape
-    ):
+    if each[0] is None or each[1] is None or each[0].shape != each[1].shape:
         return np.zeros(0)
     gaps = each[0] - each[1]
     return gaps[np.isfinite(gaps)]

@@ -86,19 +86,17 @@ def malicious_weight(weights: Weights, config: Config, ids: np.ndarray) -> float
 
 def same_node_weight(weights: Weights, config: Config, ids: np.ndarray) -> float:
     """M times the mean weight of another client in the receiver's node."""
-    distances = _distances(config)[ids][:, ids]
-    others = ~np.eye(len(ids), dtype=bool)
-    return _relative_to_equal(weights, (distances == 0) & others)
+    return _relative_to_equal(weights, _pairs("same_node_weight", config, ids))
 
 
 def linked_weight(weights: Weights, config: Config, ids: np.ndarray) -> float:
     """M times the mean weight of a client of a node that has an edge to the receiver's node."""
-    return _relative_to_equal(weights, _distances(config)[ids][:, ids] == 1)
+    return _relative_to_equal(weights, _pairs("linked_weight", config, ids))
 
 
 def unlinked_weight(weights: Weights, config: Config, ids: np.ndarray) -> float:
     """M times the mean weight of a client of another node without an edge to the receiver's."""
-    return _relative_to_equal(weights, _distances(config)[ids][:, ids] == 2)
+    return _relative_to_equal(weights, _pairs("unlinked_weight", config, ids))
 
 
 def partner_similarity(weights: Weights, config: Config, ids: np.ndarray) -> float:
@@ -137,13 +135,49 @@ def of_weights(measure: str, config: Config, result: dict[str, Any]) -> float | 
       result: `weights` by name in `graph.npz`, and `ids`, the clients of the last round, unless
         all clients took part.
     """
+    known = _known(result)
+    if known is None:
+        return None
+    number = OF_WEIGHTS[measure](known[0], config, known[1])
+    return number if np.isfinite(number) else None
+
+
+def of_receivers(
+    measure: str, config: Config, result: dict[str, Any]
+) -> Float[np.ndarray, "m"] | None:
+    """The same of each receiver of the last round, NaN without a pair; None if there is no such.
+
+    Args:
+      measure: see `of_weights`.
+      config: of the run.
+      result: of the run.
+    """
+    known = _known(result)
+    if known is None or measure not in DISTANCES:
+        return None
+    pairs = _pairs(measure, config, known[1])
+    sums = (known[0] * pairs).sum(axis=1)
+    count = pairs.sum(axis=1)
+    return len(sums) * np.divide(sums, count, out=np.full(len(sums), np.nan), where=count > 0)
+
+
+def _known(result: dict[str, Any]) -> tuple[Weights, np.ndarray] | None:
+    """The weights of the last round and the ids of its clients, if a result has them."""
     record = result["weights"].get("weights")
     if record is None:
         return None
     weights = np.array(record, float)
-    ids = np.array(result.get("ids") or range(len(weights)), int)
-    number = OF_WEIGHTS[measure](weights, config, ids)
-    return number if np.isfinite(number) else None
+    return weights, np.array(result.get("ids") or range(len(weights)), int)
+
+
+# How far apart the nodes of two clients are of which a measure is the weight.
+DISTANCES = {"same_node_weight": 0, "linked_weight": 1, "unlinked_weight": 2}
+
+
+def _pairs(measure: str, config: Config, ids: np.ndarray) -> Bool[np.ndarray, "m m"]:
+    """The pairs of two clients of which a measure is the mean weight."""
+    apart = _distances(config)[ids][:, ids] == DISTANCES[measure]
+    return apart & ~np.eye(len(ids), dtype=bool)
 
 
 def _mean(values: np.ndarray, config: Config, ids: np.ndarray) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments.tables import page, results, specification
-from experiments.tables.measures import groups, of_weights
+from experiments.tables.measures import groups, of_receivers, of_weights
 from experiments.tables.specification import FOLDER, Cell, Column, Row, Table
 from jaxfl.core.errors import InputError
 from jaxfl.experiment import Config
@@ -240,6 +240,12 @@ def test_weights_along_the_edges_of_a_known_graph():
     assert of_weights("linked_weight", config, result) == pytest.approx(3 * (2.0 - 0.3) / 4)
     assert of_weights("unlinked_weight", config, result) == pytest.approx(3 * 0.2 / 2)
     assert of_weights("same_node_weight", config, result) is None
+    # By receiver: client 1 is linked to both others, and neither is without an edge to it.
+    linked, unlinked = (
+        of_receivers(f"{name}_weight", config, result) for name in ("linked", "unlinked")
+    )
+    np.testing.assert_allclose(linked, [1.8, 0.9, 1.5])
+    np.testing.assert_allclose(unlinked, [0.6, np.nan, 0.0])
     pair = weights([[0.5, 0.5], [0.25, 0.75]], ids=[0, 3])
     assert of_weights("same_node_weight", config, pair) == pytest.approx(0.75)
     with pytest.raises(InputError, match="nodes"):
