@@ -116,6 +116,11 @@ FAMILIES = (
         ),
     ),
     Family(
+        "Different architectures",
+        "a model of its own, which learns from what others say of examples",
+        ("feddistill", "fml", "mutual_graph"),
+    ),
+    Family(
         "Clusters",
         "the model of its group",
         ("cfl", "ifca", "fedsem", "fedcollab", "fedcedar", "gfedmtl"),

@@ -48,6 +48,7 @@ class Logits(NamedTuple):
     sends="the mean logits of each class that it has",
     defaults="ours",
     starts_from_server=False,
+    mixes_before_training=True,
     advice="lower lam, the distillation: at 0 it is local training",
 )
 def feddistill(task: Task, *, lam: Annotated[Scalar, NOT_NEGATIVE] = 0.5) -> Algorithm:

@@ -40,6 +40,7 @@ class Sent(NamedTuple):
     sends="a small model",
     defaults="pFedGraph's and FML's",
     takes_top_edges=True,
+    mixes_before_training=True,
     advice="alpha, the weight of the labels for a client's own model; then balance",
 )
 def mutual_graph(

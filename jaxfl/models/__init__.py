@@ -10,6 +10,7 @@ from jaxfl.models.cedar import cedar3, cedar6
 from jaxfl.models.cnn import cnn
 from jaxfl.models.conv1d import conv1d
 from jaxfl.models.efficientnet_lite import efficientnet_lite0
+from jaxfl.models.equal_features import equal_features
 from jaxfl.models.fedavg_cnn import fedavg_cnn
 from jaxfl.models.lenet import lenet
 from jaxfl.models.linear import linear
@@ -51,6 +52,7 @@ __all__ = [
     "cnn",
     "conv1d",
     "efficientnet_lite0",
+    "equal_features",
     "fedavg_cnn",
     "lenet",
     "linear",

@@ -93,7 +93,12 @@ def _size(model: nn.Module, example: PyTree) -> int:
     """The number of features of a model; 0: it has none."""
     if not callable(getattr(model, "features", None)):
         return 0
-    batch = jax.tree.map(lambda x: jax.ShapeDtypeStruct((1, *x.shape), x.dtype), example)
+
+    def shape(x: Array) -> jax.ShapeDtypeStruct:
+        # Models see bytes as fractions.
+        return jax.ShapeDtypeStruct((1, *x.shape), "float32" if x.dtype == np.uint8 else x.dtype)
+
+    batch = jax.tree.map(shape, example)
 
     def features(x: PyTree) -> Array:
         return model.init_with_output(jax.random.key(0), x, method="features")[0]

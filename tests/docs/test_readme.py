@@ -37,6 +37,7 @@ NOTEBOOKS = (
 TESTED = {
     "README.md": "test_from_python",
     "docs/guides/devices.md": "test_from_python",
+    "docs/guides/architectures.md": "test_clients_with_models_of_two_architectures",
     "docs/guides/asynchronous.md": "test_the_short_programs_of_the_pages",
     "docs/guides/deployment.md": "tests/serve/test_runtimes.py",
     "docs/guides/many_clients.md": "test_the_short_programs_of_the_pages",
@@ -106,6 +107,14 @@ def test_from_python(capsys):
         len(names["state"].clients.memory.model["params"]["Dense_0"]["bias"].sharding.device_set)
         > 1
     )
+
+
+@pytest.mark.slow(seconds=12)
+def test_clients_with_models_of_two_architectures():
+    names = {}
+    exec(programs("docs/guides/architectures.md")[0], names)
+    weights = np.asarray(names["info"].weights["small"][-1])
+    np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=1e-5)
 
 
 def test_the_short_programs_of_the_pages():

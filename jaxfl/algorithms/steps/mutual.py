@@ -71,9 +71,9 @@ def mutual_training(
         for (value, error), weight, mine, other in zip(
             values, (alpha, beta), logits, logits[::-1], strict=True
         ):
-            learnt = masked_mean(divergence(jax.lax.stop_gradient(other), mine), batch.weights)
+            gap = masked_mean(divergence(jax.lax.stop_gradient(other), mine), batch.weights)
             # A term of statistics in the value keeps its weight.
-            total += value + (1 - weight) * (learnt - error)
+            total += value + (1 - weight) * (gap - error)
         return total, values[0][1]
 
     fit = task.trainer(objective)
