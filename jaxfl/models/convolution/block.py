@@ -66,6 +66,8 @@ def conv_relu_pool(
 def _forward(padding: Padding, x: Array, kernel: Array, bias: Array) -> tuple[Array, Needs]:
     four = tiles.product(tiles.patches(x.transpose(3, 1, 2, 0), kernel, padding), kernel)
     best, winner = patches.largest(list(four))
+    # XLA does not repeat a division in each consumer, as it would repeat the comparisons.
+    winner = winner.astype(best.dtype) / jnp.where(best == best, 1.0, jnp.inf).astype(best.dtype)
     y = nn.relu(best + bias[:, None, None, None]).transpose(3, 1, 2, 0)
     return y, (x, kernel, y, winner)
 
@@ -77,7 +79,7 @@ def _backward(padding: Padding, needs: Needs, gradient: Array) -> tuple[Array, A
     alive = gradient.transpose(3, 1, 2, 0) / jnp.where(
         y.transpose(3, 1, 2, 0) > 0, 1.0, jnp.inf
     ).astype(y.dtype)
-    corner = jnp.arange(4, dtype=jnp.int8).reshape(4, 1, 1, 1, 1)
+    corner = jnp.arange(4, dtype=winner.dtype).reshape(4, 1, 1, 1, 1)
     spread = jnp.where(winner[None] == corner, alive[None], 0.0)  # [4, co, h2, w2, n]
     read = tiles.patches(x.transpose(3, 1, 2, 0), kernel, padding)
     by_patches, by_kernel = tiles.product_backward(read, kernel, spread)

@@ -6,6 +6,8 @@ offsets, or, for 3x3 kernels with many channels, by Winograd's F(2x2, 3x3), whic
 multiplications instead of 36 (Lavin and Gray, 2016, https://arxiv.org/abs/1509.09308).
 """
 
+import functools
+import operator
 from collections.abc import Sequence
 
 import jax.numpy as jnp
@@ -80,7 +82,8 @@ def product(read: Patches, kernel: Kernel, precision=None) -> Tiles:
         factors = jnp.matmul(
             _of_kernel(kernel).mT, _of_patches(read), precision=precision
         )  # [16, co, M]
-        return _both(A, factors.reshape(4, 4, co, high, wide, n)).reshape(4, co, high, wide, n)
+        rows = _entries(A, factors.reshape(4, 4, co, high, wide, n))
+        return jnp.stack([tile for row in rows for tile in row])
     flat = jnp.matmul(_offsets(kernel).T, read.reshape(-1, high * wide * n), precision=precision)
     return flat.reshape(4, co, high, wide, n)
 
@@ -134,9 +137,20 @@ def _transposed(matrix: Matrix) -> Matrix:
 
 
 def _both(matrix: Matrix, x: Array) -> Array:
-    """The small matrix applied to each of the first two axes, as sums of whole slices."""
+    """The small matrix applied to each of the first two axes, which change places.
 
-    def one(x: Array) -> Array:
-        return jnp.stack([sum(w * x[i] for i, w in enumerate(row) if w) for row in matrix])
+    To put them back would be a copy of everything; the factors of a product are in the same order,
+    and the transform of the product puts them back.
+    """
+    return jnp.stack([jnp.stack(row) for row in _entries(matrix, x)])
 
-    return one(one(x).swapaxes(0, 1)).swapaxes(0, 1)
+
+def _entries(matrix: Matrix, x: Array) -> list[list[Array]]:
+    """The same, each as one sum of whole slices: what two steps would write is not written."""
+
+    def entry(row: Sequence[float | int], column: Sequence[float | int]) -> Array:
+        weights = {(i, j): v * w for i, v in enumerate(row) for j, w in enumerate(column)}
+        terms = [weight * x[place] for place, weight in weights.items() if weight]
+        return functools.reduce(operator.add, terms)
+
+    return [[entry(row, column) for row in matrix] for column in matrix]
