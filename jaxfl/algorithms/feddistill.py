@@ -39,7 +39,7 @@ class Logits(NamedTuple):
         "Mehdi and Kim, Seong-Lyun",
         title="Communication-Efficient On-Device Machine Learning: Federated Distillation and "
         "Augmentation under Non-IID Private Data",
-        venue="NeurIPS Workshop on Machine Learning on the Phone and other Consumer Devices",
+        venue="",
         year=2018,
         link="https://arxiv.org/abs/1811.11479",
     ),

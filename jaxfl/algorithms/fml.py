@@ -26,7 +26,7 @@ from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar
         authors="Shen, Tao and Zhang, Jie and Jia, Xinkang and Zhang, Fengda and Huang, Gang and "
         "Zhou, Pan and Kuang, Kun and Wu, Fei and Wu, Chao",
         title="Federated Mutual Learning",
-        venue="arXiv:2006.16765",
+        venue="",
         year=2020,
         link="https://arxiv.org/abs/2006.16765",
     ),
