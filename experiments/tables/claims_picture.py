@@ -14,8 +14,12 @@ LETTERS = 90
 
 
 def draw(findings: Sequence[Finding]) -> Figure:
-    """A line a claim about differences: the interval, and a diamond where the paper has it."""
-    shown = [(one, gap) for one in findings if (gap := decisive(one)) is not None]
+    """A line a claim about accuracies: the interval, and a diamond where the paper has it."""
+    shown = [
+        (one, gap)
+        for one in findings
+        if one.table.unit == "%" and (gap := decisive(one)) is not None
+    ]
     figure, (panel,) = canvas(1, width=9.6, height=0.26 * len(shown) + 1.2)
     for place, (finding, gap) in enumerate(reversed(shown)):
         colour = COLOURS[finding.verdict]
