@@ -247,7 +247,7 @@ def join(found: Architectures, wires: Sequence[Wire], name: str) -> Wire:
                 shape == shapes[0],
                 f"{name} {what} arrays whose shapes depend on the model: {_told(shapes[0])} of "
                 f"{found.names[0]}, {_told(shape)} of {which}. Clients with different "
-                "architectures need a method that shares no model, such as fedproto or mutual_graph",
+                "architectures need a method that shares no whole model, such as fedproto",
             )
         structure = jax.tree.structure(parts[0])
         return [jax.tree.unflatten(structure, jax.tree.leaves(part)) for part in parts]
