@@ -127,7 +127,8 @@ def heterogeneous(tasks: Mapping[str, Task], architecture_of: ArrayLike) -> Task
     Example:
       >>> tasks = {"small": task, "large": task}
       >>> both = heterogeneous(tasks, ["small", "large", "small", "large"])
-      >>> state = initial_state(jaxfl.algorithms.local(both))
+      >>> start = jaxfl.algorithms.local(both).init
+      >>> state = jax.eval_shape(start, jax.random.key(0), cohort.train)
       >>> {name: x.shape for name, x in state.clients.memory.items()}
       {'float32': (4, 90)}
     """
