@@ -6,39 +6,20 @@ Each client's batch holds all of its examples, so that a local step is a gradien
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
+from perceptron import DATA, RATE, SIZES, STEPS, TASK, X, Y, as_numpy
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
-from toys import federation, full, opposite_groups, quick_key, run, shallow
+from toys import full, opposite_groups, quick_key, run, shallow
 
 import jaxfl
 from jaxfl.algorithms import feddistill, fml, mutual_graph
-from jaxfl.models.mlp import mlp
 
-RATE = 0.3
-STEPS = 2
-SIZES = np.array([4, 3, 2])
-rng = np.random.default_rng(0)
-X = [rng.normal(size=(n, 4)).astype(np.float32) for n in SIZES]
-# Class 2 is known to client 0 alone.
-Y = [np.array(y, np.int32) for y in ([0, 2, 2, 1], [0, 1, 1], [1, 0])]
 ONES = [np.eye(3)[y] for y in Y]
-DATA = federation(X, Y)
-TASK = jaxfl.classification(
-    mlp(3, hidden=(5,)), jnp.zeros(4), steps=STEPS, batch_size=4, optimizer=optax.sgd(RATE)
-)
-
-
-def layers(model):
-    """Kernel, bias, kernel, bias in float64."""
-    names = ("Dense_0", "Dense_1")
-    parts = [model["params"][name][part] for name in names for part in ("kernel", "bias")]
-    return [np.asarray(part, np.float64) for part in parts]
 
 
 def row(stack, place):
-    return layers(jax.tree.map(lambda x: x[place], stack))
+    return as_numpy(jax.tree.map(lambda x: x[place], stack))
 
 
 def logits(model, x):
@@ -106,7 +87,7 @@ def test_rounds_of_fml_equal_numpy():
     algorithm = fml(TASK, alpha=alpha, beta=beta)
     state = algorithm.init(quick_key(0), DATA.train)
     owns = [row(state.clients.memory.model, i) for i in range(3)]
-    small = layers(state.server)
+    small = as_numpy(state.server)
     assert np.abs(small[0] - owns[0][0]).max() > 0.1
     state, info, _ = run(algorithm, DATA, 2, state=state)
     for _ in range(2):
@@ -138,7 +119,7 @@ def test_rounds_of_the_mutual_graph_equal_numpy():
     algorithm = mutual_graph(TASK, alpha=alpha, beta=beta, balance=balance)
     state = algorithm.init(quick_key(0), DATA.train)
     owns = [row(state.clients.memory, i) for i in range(3)]
-    initial = layers(state.server)
+    initial = as_numpy(state.server)
     starts = [initial] * 3
     state, info, _ = run(algorithm, DATA, 3, state=state)
     for number in range(3):

@@ -6,36 +6,12 @@ Each client's batch holds all of its examples, so that a local step is a gradien
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
+from perceptron import DATA, RATE, SIZES, STEPS, TASK, X, Y, as_numpy
 from scipy.optimize import minimize
-from toys import deployed, federation, quick_key, run
+from toys import deployed, quick_key, run
 
-import jaxfl
 from jaxfl.algorithms import fedbabu, feddbe, fedpac, fedproto
-from jaxfl.models.mlp import mlp
-
-RATE = 0.3
-STEPS = 2
-SIZES = np.array([4, 3, 2])
-rng = np.random.default_rng(0)
-X = [rng.normal(size=(n, 4)).astype(np.float32) for n in SIZES]
-# Class 2 is known to client 0 alone.
-Y = [np.array(y, np.int32) for y in ([0, 2, 2, 1], [0, 1, 1], [1, 0])]
-DATA = federation(X, Y)
-TASK = jaxfl.classification(
-    mlp(3, hidden=(5,)), jnp.zeros(4), steps=STEPS, batch_size=4, optimizer=optax.sgd(RATE)
-)
-NAMES = ("Dense_0", "Dense_1")
-
-
-def as_numpy(model):
-    """The layers (kernel, bias, kernel, bias) in float64."""
-    return [
-        np.asarray(model["params"][name][part], np.float64)
-        for name in NAMES
-        for part in ("kernel", "bias")
-    ]
 
 
 def forward(model, x, memory=0.0):

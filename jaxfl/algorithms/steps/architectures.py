@@ -17,10 +17,10 @@ from jaxtyping import Array, Int, PyTree
 from numpy.typing import ArrayLike
 
 from jaxfl.algorithms.steps.composition import compose
-from jaxfl.algorithms.steps.packed import ARCHITECTURE, Layout, Packed, in_places
+from jaxfl.algorithms.steps.packed import ARCHITECTURE, Layout, Packed, in_places, packed_report
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError, check
-from jaxfl.core.messages import Down, Exchange, Report, ServerState, Wire, wire_of
+from jaxfl.core.messages import Down, Exchange, ServerState, Wire, wire_of
 from jaxfl.core.types import (
     Algorithm,
     Cohort,
@@ -362,29 +362,6 @@ def join(found: Architectures, wires: Sequence[Wire], name: str) -> Wire:
 def _release(wire: Wire) -> Callable[[ServerState], Down]:
     """What clients get that deploy."""
     return wire.download if wire.release is None else wire.release
-
-
-def packed_report(models: Layout, number: int, report: Report, clients: int) -> Report:
-    """What clients of an architecture report, with their models packed and a row for each client.
-
-    Args:
-      models: how models are packed.
-      number: of the architecture.
-      report: of its method.
-      clients: K.
-
-    Example:
-      >>> report = packed_report(Layout.of([()]), 0, Report(jnp.ones(2), batches=5), 2)
-      >>> report.batches.tolist()
-      [5, 5]
-    """
-    trained = report.trained
-    if trained is not None:
-        trained = models.pack(trained, clients) | {ARCHITECTURE: jnp.full(clients, number)}
-    rows = jax.tree.map(
-        lambda x: jnp.broadcast_to(jnp.asarray(x), (clients,)), report._replace(trained=None)
-    )
-    return rows._replace(trained=trained)
 
 
 def rows_of(cohort: Cohort, rows: Int[Array, "k"]) -> Cohort:

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, PyTree, Shaped
 
+from jaxfl.core.messages import Report
 from jaxfl.core.types import Params
 
 # Rows of any architecture: by type of number an array [M, width], padded with zeros; of models that
@@ -97,3 +98,26 @@ def in_places(places: Sequence[Array], parts: Sequence[PyTree]) -> PyTree:
     """
     order = jnp.argsort(jnp.concatenate(places))
     return jax.tree.map(lambda *rows: jnp.concatenate(rows)[order], *parts)
+
+
+def packed_report(models: Layout, number: int, report: Report, clients: int) -> Report:
+    """What clients of an architecture report, with their models packed and a row for each client.
+
+    Args:
+      models: how models are packed.
+      number: of the architecture.
+      report: of its method.
+      clients: K.
+
+    Example:
+      >>> report = packed_report(Layout.of([()]), 0, Report(jnp.ones(2), batches=5), 2)
+      >>> report.batches.tolist()
+      [5, 5]
+    """
+    trained = report.trained
+    if trained is not None:
+        trained = models.pack(trained, clients) | {ARCHITECTURE: jnp.full(clients, number)}
+    rows = jax.tree.map(
+        lambda x: jnp.broadcast_to(jnp.asarray(x), (clients,)), report._replace(trained=None)
+    )
+    return rows._replace(trained=trained)
