@@ -112,13 +112,13 @@ FAMILIES = (
         "shared layers, and layers of its own",
         (
             *("fedper", "fedrep", "lg_fedavg", "fedbn", "fedrod", "fedala", "fedah", "feddbe"),
-            *("fedpac", "fedproto"),
+            "fedpac",
         ),
     ),
     Family(
         "Different architectures",
-        "a model of its own, which learns from what others say of examples",
-        ("feddistill", "fml", "mutual_graph"),
+        "a model of its own, whose architecture others need not have",
+        ("fedproto", "fedtgp", "fedgh", "feddistill", "fml", "mutual_graph"),
     ),
     Family(
         "Clusters",

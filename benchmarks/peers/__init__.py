@@ -27,6 +27,7 @@ PLACES = {
     "blazefl": "blazefl",
     "fl_bench": "flbench",
     "pfllib": "pfllib",
+    "htfllib": "pfllib",
 }
 
 

@@ -35,6 +35,7 @@ from jaxfl.algorithms.feddbe import feddbe
 from jaxfl.algorithms.feddistill import feddistill
 from jaxfl.algorithms.feddyn import feddyn
 from jaxfl.algorithms.fedfomo import fedfomo
+from jaxfl.algorithms.fedgh import fedgh
 from jaxfl.algorithms.fednova import fednova
 from jaxfl.algorithms.fedpac import fedpac
 from jaxfl.algorithms.fedper import fedper
@@ -43,6 +44,7 @@ from jaxfl.algorithms.fedprox import fedprox, fedprox_ft
 from jaxfl.algorithms.fedrep import fedrep
 from jaxfl.algorithms.fedrod import fedrod
 from jaxfl.algorithms.fedsem import fedsem
+from jaxfl.algorithms.fedtgp import fedtgp
 from jaxfl.algorithms.fml import fml
 from jaxfl.algorithms.general_graph import general_graph
 from jaxfl.algorithms.geometric_median import geometric_median
@@ -110,6 +112,7 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         feddistill,
         feddyn,
         fedfomo,
+        fedgh,
         fednova,
         fedpac,
         fedper,
@@ -119,6 +122,7 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         fedrep,
         fedrod,
         fedsem,
+        fedtgp,
         fedyogi,
         fml,
         general_graph,

@@ -7,20 +7,15 @@ each round t, with the features f and the prototypes c_k of the classes:    (Alg
 client i deploys w_i.
 """
 
-from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
 
 from jaxfl.algorithms import steps
 from jaxfl.core import tree
 from jaxfl.core.facts import NOT_NEGATIVE, Paper, method
-from jaxfl.core.messages import Down, Exchange, Outcome, ServerState, Turn, Up, Uploads, Wire
-from jaxfl.core.over_clients import over_clients
-from jaxfl.core.streams import stream
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
-from jaxfl.training import data_loss, training_predictions
+from jaxfl.core.messages import Outcome, ServerState, Uploads
+from jaxfl.core.types import Algorithm, Scalar, Task
 
 
 @method(
@@ -43,7 +38,7 @@ def fedproto(
     task: Task,
     *,
     lam: Annotated[Scalar, NOT_NEGATIVE] = 1.0,
-    predict: Literal["head", "prototypes"] = "head",
+    predict: steps.Predict = "head",
 ) -> Algorithm:
     """Each client trains a model of its own, whose features are drawn to the prototypes of classes.
 
@@ -63,7 +58,8 @@ def fedproto(
         as in the paper; the authors' code reports both.
 
     Raises:
-      InputError: the model does not define its features, or the task has no labels.
+      InputError: the model does not define its features, its head is not one dense layer and
+        clients predict by prototypes, or the task has no labels.
 
     Differs: clients with a class count equally in its prototype, as in the authors' code; the
     paper's equation (6) weighs them by their numbers of examples of the class. Prototypes are those
@@ -74,52 +70,8 @@ def fedproto(
       >>> state.server.values.shape, sorted(info.weights)
       ((2, 8), ['model', 'prototypes'])
     """
-    problem = task.problem
-    features = steps.features_of(problem)
-    training_features = steps.training_features_of(problem)
-    loss = data_loss(problem)
 
-    def objective(params: Params, batch: Dataset, server: steps.Prototypes, key: PRNGKey):
-        value, aux = loss(params, batch, None, key)
-        embeddings = training_features(params, batch.x, batch.mask, key)
-        return value + lam * steps.distance_to_prototypes(embeddings, batch, server), aux
-
-    fit = task.trainer(objective)
-
-    own_prototypes = over_clients(partial(steps.client_prototypes, features), "auto")
-
-    def nearest(
-        embeddings: Float[Array, "b d"], logits: Float[Array, "b k"], prototypes: steps.Prototypes
-    ) -> Float[Array, "b k"]:
-        values, known = prototypes
-        mask = known > 0
-        distances = jnp.sum((embeddings[:, None] - values[None]) ** 2, axis=2)
-        by_distance = jnp.where(mask[None], -distances, jnp.finfo(jnp.float32).min / 2)
-        return jnp.where(mask.any(), by_distance, logits)
-
-    def apply(params: dict, x: PyTree) -> Float[Array, "b k"]:
-        model, prototypes = params["model"], params["prototypes"]
-        return nearest(features(model, x), problem.apply(model, x), prototypes)
-
-    def predict_in_training(params: dict, x: PyTree, mask: Array, key: PRNGKey) -> tuple:
-        model, prototypes = params["model"], params["prototypes"]
-        logits, term = training_predictions(problem)(model, x, mask, key)
-        return nearest(training_features(model, x, mask, key), logits, prototypes), term
-
-    def init(key: PRNGKey, train: Dataset) -> tuple[Params, ServerState]:
-        steps.require_labels(problem, train, "FedProto")
-        memory, _ = steps.init_own(problem)(key, train)
-        return memory, ServerState(steps.no_prototypes(problem, features, train))
-
-    def client(key: PRNGKey, memory: Params, down: Down, cohort: Cohort) -> Turn[Params]:
-        before = tree.broadcast(down.common, cohort.ids.size)
-        fitted = fit(stream(key, "fit"), memory, before, cohort)
-        own = own_prototypes(fitted.params, cohort.train, before)
-        report = steps.report_of(fitted, trained=deploy(fitted.params, down, cohort))
-        return fitted.params, Up(own.values, before.values, plain=own.known), report
-
-    def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
-        sent = steps.Prototypes(uploads.received, uploads.plain)
+    def server(state: ServerState, sent: steps.Prototypes, uploads: Uploads) -> Outcome:
         after, rows = steps.mean_prototypes(sent, uploads.reported, state.server)
         exists = rows.any(axis=1)
         mean = rows.sum(axis=0) / jnp.maximum(exists.sum(), 1)
@@ -127,14 +79,4 @@ def fedproto(
         weights = jnp.where(exists.any(), tree.broadcast(mean, mean.size), identity)
         return Outcome(ServerState(after), weights={"model": identity, "prototypes": weights})
 
-    def deploy(memory: Params, down: Down, cohort: Cohort) -> Params:
-        if predict == "head":
-            return memory
-        # As floats, so that the model has a gradient.
-        server = down.common._replace(known=down.common.known.astype(down.common.values.dtype))
-        return {"model": memory, "prototypes": tree.broadcast(server, cohort.ids.size)}
-
-    wire = Wire(init, (Exchange(client, server),), deploy, steps.download_server)
-    if predict == "head":
-        return steps.compose(task, wire)
-    return steps.compose(task, wire, apply, predict=predict_in_training)
+    return steps.shared_prototypes(task, "FedProto", lam, predict, server=server)

@@ -11,7 +11,9 @@ from jaxfl.algorithms import (
     ALGORITHMS,
     fedavg,
     feddistill,
+    fedgh,
     fedproto,
+    fedtgp,
     fml,
     lg_fedavg,
     local,
@@ -31,14 +33,23 @@ def scores(algorithm, task, state, after):
     return found.deployed.test if after == "none" else found.fine_tuned.test
 
 
+def by_prototypes(task):
+    return fedproto(task, predict="prototypes")
+
+
 @pytest.mark.parametrize(
     ("kind", "one"),
     [
-        *((kind, shallow()) for kind in (local, fedproto, lg_fedavg, feddistill, fml)),
-        (mutual_graph, shallow()),
+        *((kind, shallow()) for kind in (local, lg_fedavg, feddistill, fml, mutual_graph)),
+        (fedgh, shallow()),
+        (fedtgp, shallow()),
+        (by_prototypes, shallow()),
         (local, normed()),
     ],
-    ids=["local", "fedproto", "lg_fedavg", "feddistill", "fml", "mutual_graph", "dropout"],
+    ids=[
+        *("local", "lg_fedavg", "feddistill", "fml", "mutual_graph", "fedgh", "fedtgp"),
+        *("fedproto", "dropout"),
+    ],
 )
 @pytest.mark.long(every=6)
 @pytest.mark.parametrize("part", [None, [[4, 0], [1, 3]]])
@@ -115,7 +126,10 @@ def test_every_method_takes_several_architectures_or_refuses_them_in_one_line():
             able.append(name)
         except InputError as error:
             refused[name] = str(error)
-    with_equal_messages = {"feddistill", "fedproto", "fml", "lg_fedavg", "local", "mutual_graph"}
+    with_equal_messages = {
+        *("feddistill", "fedgh", "fedproto", "fedtgp", "fml", "lg_fedavg", "local"),
+        "mutual_graph",
+    }
     assert with_equal_messages <= set(able)
     for name, told in refused.items():
         assert name in told

@@ -96,7 +96,10 @@ def times():
 
 KINDS = ("nnx", "frozen")
 # Of prototypes of labels, or of their frequencies.
-LABELLED = ("feddistill", "fedpac", "fedproto", "fedrod", "fml", "mutual_graph", "pfedccg")
+LABELLED = (
+    *("feddistill", "fedgh", "fedpac", "fedproto", "fedrod", "fedtgp", "fml", "mutual_graph"),
+    "pfedccg",
+)
 OF_LABELS = [ALGORITHMS[name] for name in LABELLED]
 
 

@@ -20,10 +20,12 @@ it; until then it stays in the method's file. `admm` is a module, of GFed and GF
 - weights of each layer: `by_layer`, `mix_layers`, `learned_mixtures`, `LayerRecord`, `LayerStep`,
   `LayerWeights`
 - a head and what enters it: `head_of`, `features_of`, `training_features_of`, `class_features`,
-  `part_weights`
+  `part_weights`, `linear_head`, `with_linear_head`
 - a small model beside the own one: `small_problem`, `mutual_training`
 - labels and prototypes: `class_count`, `class_sizes`, `has_labels`, `require_labels`, `Prototypes`,
-  `no_prototypes`, `client_prototypes`, `distance_to_prototypes`, `mean_prototypes`
+  `no_prototypes`, `client_prototypes`, `distance_to_prototypes`, `mean_prototypes`,
+  `shared_prototypes`
+- gradient descent at the server: `descend`
 - messages over edges: `deliver`, `init_past`, `mix_delivered`, `copies_of`
 - clients that tell a loss: `train_and_tell`, `client_losses`
 - late clients: `Discount`, `discount`, `shares`, `stale_starts`
@@ -70,8 +72,10 @@ from jaxfl.algorithms.steps.heads import (
     class_features,
     features_of,
     head_of,
+    linear_head,
     part_weights,
     training_features_of,
+    with_linear_head,
 )
 from jaxfl.algorithms.steps.labels import class_count, class_sizes, has_labels, require_labels
 from jaxfl.algorithms.steps.layerwise import (
@@ -85,11 +89,14 @@ from jaxfl.algorithms.steps.layerwise import (
 from jaxfl.algorithms.steps.mutual import mutual_training, small_problem
 from jaxfl.algorithms.steps.personal import Personal, deploy_key, personal_models, start_personal
 from jaxfl.algorithms.steps.prototypes import (
+    Predict,
     Prototypes,
     client_prototypes,
+    descend,
     distance_to_prototypes,
     mean_prototypes,
     no_prototypes,
+    shared_prototypes,
 )
 from jaxfl.algorithms.steps.staleness import Discount, discount, shares, stale_starts
 from jaxfl.algorithms.steps.templates import global_model, partial_model
@@ -105,6 +112,7 @@ __all__ = [
     "LayerWeights",
     "Offer",
     "Personal",
+    "Predict",
     "Prototypes",
     "Step",
     "by_layer",
@@ -124,6 +132,7 @@ __all__ = [
     "deploy_memory",
     "deploy_parts",
     "deploy_personal",
+    "descend",
     "discount",
     "displacement",
     "distance_to_prototypes",
@@ -143,6 +152,7 @@ __all__ = [
     "isolate_rows",
     "keep_rows",
     "learned_mixtures",
+    "linear_head",
     "mean_by_size",
     "mean_of_products",
     "mean_prototypes",
@@ -158,6 +168,7 @@ __all__ = [
     "report_of",
     "require_labels",
     "seen",
+    "shared_prototypes",
     "shares",
     "small_problem",
     "stale_starts",
@@ -170,4 +181,5 @@ __all__ = [
     "train_and_tell",
     "train_choice",
     "training_features_of",
+    "with_linear_head",
 ]

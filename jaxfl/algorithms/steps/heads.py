@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxfl.core.errors import InputError
+from jaxfl.core.errors import InputError, check
 from jaxfl.core.tree import Layers, select
 from jaxfl.core.types import Dataset, Params, Problem
 from jaxfl.training.loop import sum_parts
@@ -76,6 +76,46 @@ def training_features_of(problem: Problem) -> Callable:
     if problem.training_features is not None:
         return problem.training_features
     return lambda params, x, mask, key: features(params, x)
+
+
+def linear_head(head: Params) -> tuple[Float[Array, "*m d k"], Float[Array, "*m k"]]:
+    """The kernel and the bias of a head that is one dense layer, of one model or of a stack.
+
+    Args:
+      head: the parameters of the head, or their shapes.
+
+    Raises:
+      InputError: the head has other parameters.
+
+    Example:
+      >>> kernel, bias = linear_head({"kernel": jnp.zeros((8, 2)), "bias": jnp.zeros(2)})
+      >>> kernel.shape, bias.shape
+      ((8, 2), (2,))
+    """
+    leaves = sorted(jax.tree.leaves(head), key=lambda leaf: leaf.ndim)
+    shapes = [leaf.shape for leaf in leaves]
+    check(
+        len(leaves) == 2
+        and len(shapes[1]) == len(shapes[0]) + 1
+        and shapes[1][-1] == shapes[0][-1],
+        f"the model's head has parameters of the shapes {', '.join(map(str, shapes))}: this method "
+        "needs a head that is one dense layer, a kernel [d, K] and a bias [K]",
+    )
+    bias, kernel = leaves
+    return kernel, bias
+
+
+def with_linear_head(
+    head: Params, kernel: Float[Array, "*m d k"], bias: Float[Array, "*m k"]
+) -> Params:
+    """A head that is one dense layer, with this kernel and this bias.
+
+    Example:
+      >>> head = {"kernel": jnp.zeros((8, 2)), "bias": jnp.zeros(2)}
+      >>> with_linear_head(head, jnp.ones((8, 2)), jnp.ones(2))["bias"].tolist()
+      [1.0, 1.0]
+    """
+    return jax.tree.map(lambda x: (kernel if x.ndim == kernel.ndim else bias).astype(x.dtype), head)
 
 
 # Examples whose features are computed at a time.

@@ -1,20 +1,47 @@
-"""Prototypes, the mean features of each class: FedProto and FedPAC."""
+"""Prototypes, the mean features of each class: FedProto, FedTGP, FedGH and FedPAC."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Bool, Float, Shaped
 
-from jaxfl.algorithms.steps.heads import class_features
-from jaxfl.algorithms.steps.labels import class_count
+from jaxfl.algorithms.steps.client_steps import init_own
+from jaxfl.algorithms.steps.composition import compose
+from jaxfl.algorithms.steps.heads import (
+    class_features,
+    features_of,
+    head_of,
+    linear_head,
+    training_features_of,
+    with_linear_head,
+)
+from jaxfl.algorithms.steps.labels import class_count, require_labels
 from jaxfl.core import tree
-from jaxfl.core.types import Dataset, Params, Problem, Scalar
+from jaxfl.core.messages import (
+    Down,
+    Exchange,
+    Outcome,
+    ServerState,
+    Turn,
+    Up,
+    Uploads,
+    Wire,
+    download_server,
+    report_of,
+)
+from jaxfl.core.over_clients import over_clients
+from jaxfl.core.streams import stream
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Problem, Scalar, Task
 from jaxfl.kernels.mixing import mix
-from jaxfl.training.objectives import masked_mean
+from jaxfl.training.objectives import data_loss, masked_mean
 
 Features = Callable[[Params, Array], Array]
+# By the client's own head, or the class of the nearest of the server's prototypes.
+Predict = Literal["head", "prototypes"]
 
 
 class Prototypes(NamedTuple):
@@ -99,3 +126,122 @@ def mean_prototypes(
     means = jax.vmap(mix)(rows, jnp.swapaxes(sent.values, 0, 1))
     values = jnp.where(exists[:, None], means, server.values)
     return Prototypes(values, server.known | exists), rows
+
+
+def nearest_head(problem: Problem, models: Params, server: Prototypes) -> Params:
+    """The models with heads that predict the class of the nearest prototype.
+
+    The logits of such a head are 2 f . c_k - |c_k|^2 for features f. For each example these differ
+    from -|f - c_k|^2 by one number, so the predictions are the same, as probabilities too. Of a
+    class without a prototype the logit is very small; without any the models keep their heads.
+
+    Args:
+      problem: of the models.
+      models: of the clients [M, ...].
+      server: the prototypes.
+
+    Raises:
+      InputError: the head of the models is not one dense layer.
+
+    Example:
+      >>> models = tree.broadcast(task.problem.init(jax.random.key(0)), 4)
+      >>> server = Prototypes(jnp.eye(2, 8), jnp.ones(2, bool))
+      >>> nearest_head(task.problem, models, server)["params"]["Dense_1"]["bias"][0].tolist()
+      [-1.0, -1.0]
+    """
+    head, body = tree.split(models, head_of(problem, None))
+    values, known = server.values, server.known > 0
+    bias = jnp.where(known, -jnp.sum(values**2, axis=1), jnp.finfo(values.dtype).min / 2)
+    _, own = linear_head(head)
+    kernel, bias = tree.broadcast((2 * values.T, bias), len(own))
+    nearest = with_linear_head(head, kernel, bias)
+    return tree.join(tree.where(known.any(), nearest, head), body)
+
+
+def shared_prototypes(
+    task: Task,
+    title: str,
+    lam: Scalar,
+    predict: Predict,
+    *,
+    server: Callable[[ServerState, Prototypes, Uploads], Outcome],
+    start: Callable[[PRNGKey, Prototypes], tuple] = lambda key, nothing: nothing,
+    prototypes: Callable[[tuple], Prototypes] = lambda server: server,
+) -> Algorithm:
+    """A method of clients with models of their own, whose features are drawn to shared prototypes.
+
+    A client minimises its loss plus lam times the mean squared difference of the features of an
+    example from the prototype of its class, if there is one. Then it sends its own prototypes, and
+    which classes it has.
+
+    Args:
+      task: the model and its training.
+      title: of the method, for messages.
+      lam: strength of the attraction.
+      predict: by the client's own head, or by the nearest of the server's prototypes.
+      server: (state, what clients have sent [M], uploads) -> what the server makes of it.
+      start: (key, no prototypes) -> what the server has at first.
+      prototypes: what the server has -> the prototypes that it sends.
+
+    Raises:
+      InputError: the model does not define its features, its head is not one dense layer and
+        clients predict by prototypes, or the task has no labels.
+
+    Example:
+      >>> keep = lambda state, sent, uploads: Outcome(state)
+      >>> state, info = one_round(shared_prototypes(task, "mine", 1.0, "head", server=keep))
+      >>> state.server.known.tolist()
+      [False, False]
+    """
+    problem = task.problem
+    features, training_features = features_of(problem), training_features_of(problem)
+    loss = data_loss(problem)
+
+    def objective(params: Params, batch: Dataset, common: Prototypes, key: PRNGKey):
+        value, aux = loss(params, batch, None, key)
+        embeddings = training_features(params, batch.x, batch.mask, key)
+        return value + lam * distance_to_prototypes(embeddings, batch, common), aux
+
+    fit = task.trainer(objective)
+    own_prototypes = over_clients(partial(client_prototypes, features), "auto")
+
+    def init(key: PRNGKey, train: Dataset) -> tuple[Params, ServerState]:
+        require_labels(problem, train, title)
+        memory, _ = init_own(problem)(key, train)
+        nothing = no_prototypes(problem, features, train)
+        return memory, ServerState(start(stream(key, "server"), nothing))
+
+    def download(state: ServerState) -> Down:
+        return download_server(state._replace(server=prototypes(state.server)))
+
+    def client(key: PRNGKey, memory: Params, down: Down, cohort: Cohort) -> Turn[Params]:
+        before = tree.broadcast(down.common, cohort.ids.size)
+        fitted = fit(stream(key, "fit"), memory, before, cohort)
+        own = own_prototypes(fitted.params, cohort.train, before)
+        report = report_of(fitted, trained=deploy(fitted.params, down, cohort))
+        return fitted.params, Up(own.values, before.values, plain=own.known), report
+
+    def step(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        return server(state, Prototypes(uploads.received, uploads.plain), uploads)
+
+    def deploy(memory: Params, down: Down, cohort: Cohort) -> Params:
+        return memory if predict == "head" else nearest_head(problem, memory, down.common)
+
+    if predict == "prototypes":
+        model = jax.eval_shape(problem.init, jax.random.key(0))
+        linear_head(tree.split(model, head_of(problem, None))[0])
+    return compose(task, Wire(init, (Exchange(client, step),), deploy, download))
+
+
+def descend(loss: Callable[[Params], Scalar], params: Params, rate: Scalar, steps: int) -> Params:
+    """The parameters after steps of gradient descent, which a server takes.
+
+    Example:
+      >>> descend(lambda x: x**2, jnp.array(1.0), 0.25, steps=2).item()
+      0.25
+    """
+
+    def step(_: int, params: Params) -> Params:
+        return jax.tree.map(lambda x, grad: x - rate * grad, params, jax.grad(loss)(params))
+
+    return lax.fori_loop(0, steps, step, params)

@@ -116,7 +116,11 @@ OPEN = {  # what the server learns beside, by default hyper-parameters
         "cfl",
         "fedsem",
         "pfedccg",  # the weights, and so the starts of the updates, follow the counts of labels
-        "fedproto",  # the server learns which classes a client has
+        # the server learns which classes a client has
+        "fedproto",
+        "fedtgp",
+        "fedgh",
+        "feddistill",
         "fedpac",
         # clients start from mixtures whose weights follow losses or gradients without noise
         "meritfed",
@@ -141,6 +145,9 @@ OPEN = {  # what the server learns beside, by default hyper-parameters
         "pfedccg",
         "feddbe",  # sends mean features of the examples
         "fedproto",
+        "fedtgp",
+        "fedgh",
+        "feddistill",
         "fedpac",
         "meritfed",
         "dpfl",
