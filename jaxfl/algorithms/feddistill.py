@@ -21,7 +21,7 @@ from jaxfl.core.messages import Down, Exchange, Outcome, ServerState, Turn, Up, 
 from jaxfl.core.over_clients import over_clients
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
-from jaxfl.training.objectives import data_loss, masked_mean, training_predictions
+from jaxfl.training import completion, data_loss, masked_mean, training_predictions
 
 
 class Logits(NamedTuple):
@@ -75,7 +75,7 @@ def feddistill(task: Task, *, lam: Annotated[Scalar, NOT_NEGATIVE] = 0.5) -> Alg
       (4, 2, 2)
     """
     problem = task.problem
-    loss, predict = data_loss(problem), training_predictions(problem)
+    loss, predict, complete = data_loss(problem), training_predictions(problem), completion(problem)
 
     def objective(params: Params, batch: Dataset, others: Logits, key: PRNGKey):
         value, aux = loss(params, batch, None, key)
@@ -107,7 +107,8 @@ def feddistill(task: Task, *, lam: Annotated[Scalar, NOT_NEGATIVE] = 0.5) -> Alg
     def client(key: PRNGKey, memory: Params, down: Down, cohort: Cohort) -> Turn[Params]:
         fitted = fit(stream(key, "fit"), memory, down.each, cohort)
         measure = partial(steps.class_features, problem.apply, classes=down.each.known.shape[-1])
-        means, counts = over_clients(measure, "auto")(fitted.params, cohort.train)
+        models = complete(fitted.params, cohort)
+        means, counts = over_clients(measure, "auto")(models, cohort.train)
         return (
             fitted.params,
             Up(means, tree.zeros_like(means), plain=counts > 0),

