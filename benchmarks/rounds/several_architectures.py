@@ -31,7 +31,7 @@ METHODS = {
     "fedproto": ("fedproto", {"predict": "prototypes"}),
     "fedtgp": ("fedtgp", {"predict": "prototypes"}),
     "fedgh": ("fedgh", {}),
-    "feddistill": ("feddistill", {"lam": 1.0}),
+    "feddistill": ("feddistill", {}),
     "fml": ("fml", {"alpha": 0.5, "beta": 0.5}),
 }
 

@@ -28,7 +28,7 @@ from jaxfl.training import data_loss
     paper=Paper(
         authors="Yi, Liping and Wang, Gang and Liu, Xiaoguang and Shi, Zhuan and Yu, Han",
         title="FedGH: Heterogeneous Federated Learning with Generalized Global Header",
-        venue="ACM Multimedia",
+        venue="ACM MM",
         year=2023,
         link="https://arxiv.org/abs/2303.13137",
     ),
@@ -68,10 +68,9 @@ def fedgh(
       ((8, 2), (4,))
     """
     problem = task.problem
-    head = steps.head_of(problem, None)
+    head = steps.linear_head_of(problem)
     features = steps.features_of(problem)
     fit = task.trainer(data_loss(problem))
-    steps.linear_head(tree.split(jax.eval_shape(problem.init, jax.random.key(0)), head)[0])
 
     def init(key: PRNGKey, train: Dataset) -> tuple[Params, ServerState]:
         steps.require_labels(problem, train, "FedGH")

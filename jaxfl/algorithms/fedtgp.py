@@ -53,7 +53,7 @@ class Server(NamedTuple):
     ),
     personal="the whole model",
     sends="the mean features of each class that it has",
-    defaults="the authors' code; rate is ours",
+    defaults="the authors' code; rate and predict are ours",
     advice="lower lam, the attraction to the prototypes: at 0 it is local training",
 )
 def fedtgp(

@@ -16,6 +16,7 @@ __all__ = [
 # The venue as a text names it -> its whole name and the BibTeX field for it.
 VENUES = {
     "AAAI": ("AAAI Conference on Artificial Intelligence", "booktitle"),
+    "ACM MM": ("ACM International Conference on Multimedia", "booktitle"),
     "AISTATS": ("International Conference on Artificial Intelligence and Statistics", "booktitle"),
     "COLM": ("Conference on Language Modeling", "booktitle"),
     "CVPR": ("IEEE/CVF Conference on Computer Vision and Pattern Recognition", "booktitle"),

@@ -20,7 +20,7 @@ it; until then it stays in the method's file. `admm` is a module, of GFed and GF
 - weights of each layer: `by_layer`, `mix_layers`, `learned_mixtures`, `LayerRecord`, `LayerStep`,
   `LayerWeights`
 - a head and what enters it: `head_of`, `features_of`, `training_features_of`, `class_features`,
-  `part_weights`, `linear_head`, `with_linear_head`
+  `part_weights`, `linear_head_of`, `linear_head`, `with_linear_head`
 - a small model beside the own one: `small_problem`, `mutual_training`
 - labels and prototypes: `class_count`, `class_sizes`, `has_labels`, `require_labels`, `Prototypes`,
   `no_prototypes`, `client_prototypes`, `distance_to_prototypes`, `mean_prototypes`,
@@ -73,6 +73,7 @@ from jaxfl.algorithms.steps.heads import (
     features_of,
     head_of,
     linear_head,
+    linear_head_of,
     part_weights,
     training_features_of,
     with_linear_head,
@@ -153,6 +154,7 @@ __all__ = [
     "keep_rows",
     "learned_mixtures",
     "linear_head",
+    "linear_head_of",
     "mean_by_size",
     "mean_of_products",
     "mean_prototypes",

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxfl.core import tree
 from jaxfl.core.errors import InputError, check
 from jaxfl.core.tree import Layers, select
 from jaxfl.core.types import Dataset, Params, Problem
@@ -78,30 +79,37 @@ def training_features_of(problem: Problem) -> Callable:
     return lambda params, x, mask, key: features(params, x)
 
 
-def linear_head(head: Params) -> tuple[Float[Array, "*m d k"], Float[Array, "*m k"]]:
-    """The kernel and the bias of a head that is one dense layer, of one model or of a stack.
-
-    Args:
-      head: the parameters of the head, or their shapes.
+def linear_head_of(problem: Problem) -> Layers:
+    """The layers that are the head, which has to be one dense layer.
 
     Raises:
-      InputError: the head has other parameters.
+      InputError: the model names no head, or its head has other parameters than a kernel [d, K] and
+        a bias [K].
+
+    Example:
+      >>> linear_head_of(task.problem)
+      'Dense_1'
+    """
+    layers = head_of(problem, None)
+    head, _ = tree.split(jax.eval_shape(problem.init, jax.random.key(0)), layers)
+    shapes = sorted((leaf.shape for leaf in jax.tree.leaves(head)), key=len)
+    check(
+        [len(shape) for shape in shapes] == [1, 2] and shapes[1][1] == shapes[0][0],
+        f"the model's head has parameters of the shapes {', '.join(map(str, shapes))}: this method "
+        "needs a head that is one dense layer, a kernel [d, K] and a bias [K]",
+    )
+    return layers
+
+
+def linear_head(head: Params) -> tuple[Float[Array, "*m d k"], Float[Array, "*m k"]]:
+    """The kernel and the bias of a head that is one dense layer, of one model or of a stack.
 
     Example:
       >>> kernel, bias = linear_head({"kernel": jnp.zeros((8, 2)), "bias": jnp.zeros(2)})
       >>> kernel.shape, bias.shape
       ((8, 2), (2,))
     """
-    leaves = sorted(jax.tree.leaves(head), key=lambda leaf: leaf.ndim)
-    shapes = [leaf.shape for leaf in leaves]
-    check(
-        len(leaves) == 2
-        and len(shapes[1]) == len(shapes[0]) + 1
-        and shapes[1][-1] == shapes[0][-1],
-        f"the model's head has parameters of the shapes {', '.join(map(str, shapes))}: this method "
-        "needs a head that is one dense layer, a kernel [d, K] and a bias [K]",
-    )
-    bias, kernel = leaves
+    bias, kernel = sorted(jax.tree.leaves(head), key=lambda leaf: leaf.ndim)
     return kernel, bias
 
 

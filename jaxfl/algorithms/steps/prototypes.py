@@ -14,8 +14,8 @@ from jaxfl.algorithms.steps.composition import compose
 from jaxfl.algorithms.steps.heads import (
     class_features,
     features_of,
-    head_of,
     linear_head,
+    linear_head_of,
     training_features_of,
     with_linear_head,
 )
@@ -149,7 +149,7 @@ def nearest_head(problem: Problem, models: Params, server: Prototypes) -> Params
       >>> nearest_head(task.problem, models, server)["params"]["Dense_1"]["bias"][0].tolist()
       [-1.0, -1.0]
     """
-    head, body = tree.split(models, head_of(problem, None))
+    head, body = tree.split(models, linear_head_of(problem))
     values, known = server.values, server.known > 0
     bias = jnp.where(known, -jnp.sum(values**2, axis=1), jnp.finfo(values.dtype).min / 2)
     _, own = linear_head(head)
@@ -228,8 +228,7 @@ def shared_prototypes(
         return memory if predict == "head" else nearest_head(problem, memory, down.common)
 
     if predict == "prototypes":
-        model = jax.eval_shape(problem.init, jax.random.key(0))
-        linear_head(tree.split(model, head_of(problem, None))[0])
+        linear_head_of(problem)
     return compose(task, Wire(init, (Exchange(client, step),), deploy, download))
 
 
@@ -241,7 +240,7 @@ def descend(loss: Callable[[Params], Scalar], params: Params, rate: Scalar, step
       0.25
     """
 
-    def step(_: int, params: Params) -> Params:
+    def step(_: int | Array, params: Params) -> Params:
         return jax.tree.map(lambda x, grad: x - rate * grad, params, jax.grad(loss)(params))
 
     return lax.fori_loop(0, steps, step, params)
