@@ -10,9 +10,6 @@ client i deploys (b_i, h).
 from functools import partial
 from typing import Annotated
 
-import jax
-import jax.numpy as jnp
-
 from jaxfl.algorithms import steps
 from jaxfl.core import tree
 from jaxfl.core.facts import COUNT, POSITIVE, Paper, method
@@ -20,7 +17,7 @@ from jaxfl.core.messages import Down, Exchange, Outcome, ServerState, Turn, Up, 
 from jaxfl.core.over_clients import over_clients
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
-from jaxfl.training import data_loss
+from jaxfl.training.objectives import cross_entropy, data_loss, masked_mean
 
 
 @method(
@@ -87,16 +84,12 @@ def fedgh(
         return body, up, steps.report_of(fitted)
 
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
-        has = uploads.plain & uploads.reported[:, None]
-        clients, classes = has.shape
-        inputs, weights = uploads.received.reshape(clients * classes, -1), has.ravel()
-        own = jnp.tile(jnp.eye(classes), (clients, 1))
+        sent = steps.Prototypes(uploads.received, uploads.plain)
+        data = steps.examples_of(sent, uploads.reported)
 
         def loss(shared: Params) -> Scalar:
             kernel, bias = steps.linear_head(shared)
-            logits = inputs @ kernel + bias[None]
-            entropy = -jnp.sum(own * jax.nn.log_softmax(logits), axis=1)
-            return jnp.sum(entropy * weights) / jnp.maximum(weights.sum(), 1)
+            return masked_mean(cross_entropy(data.x @ kernel + bias[None], data.y), data.mask)
 
         return Outcome(ServerState(steps.descend(loss, state.server, rate, server_steps)))
 

@@ -21,6 +21,7 @@ from jaxfl.algorithms import steps
 from jaxfl.core.facts import COUNT, NOT_NEGATIVE, POSITIVE, Paper, method
 from jaxfl.core.messages import Outcome, ServerState, Uploads
 from jaxfl.core.types import Algorithm, PRNGKey, Scalar, Task
+from jaxfl.training.objectives import cross_entropy, masked_mean
 
 
 class Network(NamedTuple):
@@ -119,19 +120,16 @@ def fedtgp(
         return jnp.minimum(tau, jnp.where(jnp.isfinite(nearest), nearest, 0.0).max())
 
     def server(state: ServerState, sent: steps.Prototypes, uploads: Uploads) -> Outcome:
-        has = sent.known & uploads.reported[:, None]
-        clients, classes = has.shape
-        features, weights = sent.values.reshape(clients * classes, -1), has.ravel()
-        own = jnp.tile(jnp.eye(classes), (clients, 1))
-        further = margin(sent, uploads.reported) * own
+        data = steps.examples_of(sent, uploads.reported)
+        further = margin(sent, uploads.reported) * jax.nn.one_hot(data.y, sent.known.shape[1])
 
         def loss(network: Network) -> Scalar:
-            gaps = distances(features, generate(network)) + further
-            entropy = -jnp.sum(own * jax.nn.log_softmax(-gaps), axis=1)
-            return jnp.sum(entropy * weights) / jnp.maximum(weights.sum(), 1)
+            gaps = distances(data.x, generate(network)) + further
+            return masked_mean(cross_entropy(-gaps, data.y), data.mask)
 
         network = steps.descend(loss, state.server.network, rate, server_steps)
-        return Outcome(ServerState(Server(network, state.server.known | has.any(axis=0))))
+        arrived = (sent.known & uploads.reported[:, None]).any(axis=0)
+        return Outcome(ServerState(Server(network, state.server.known | arrived)))
 
     return steps.shared_prototypes(
         task, "FedTGP", lam, predict, server=server, start=start, prototypes=prototypes

@@ -24,7 +24,7 @@ it; until then it stays in the method's file. `admm` is a module, of GFed and GF
 - a small model beside the own one: `small_problem`, `mutual_training`
 - labels and prototypes: `class_count`, `class_sizes`, `has_labels`, `require_labels`, `Prototypes`,
   `no_prototypes`, `client_prototypes`, `distance_to_prototypes`, `mean_prototypes`,
-  `shared_prototypes`
+  `examples_of`, `shared_prototypes`
 - gradient descent at the server: `descend`
 - messages over edges: `deliver`, `init_past`, `mix_delivered`, `copies_of`
 - clients that tell a loss: `train_and_tell`, `client_losses`
@@ -95,6 +95,7 @@ from jaxfl.algorithms.steps.prototypes import (
     client_prototypes,
     descend,
     distance_to_prototypes,
+    examples_of,
     mean_prototypes,
     no_prototypes,
     shared_prototypes,
@@ -139,6 +140,7 @@ __all__ = [
     "distance_to_prototypes",
     "download_server",
     "equal_mean",
+    "examples_of",
     "features_of",
     "fit_aligned",
     "global_model",

@@ -128,6 +128,25 @@ def mean_prototypes(
     return Prototypes(values, server.known | exists), rows
 
 
+def examples_of(sent: Prototypes, reported: Bool[Array, "m"]) -> Dataset:
+    """What clients have sent as examples [M K, d] with the labels of their classes.
+
+    Args:
+      sent: of each client [M].
+      reported: whose have arrived [M].
+
+    Example:
+      >>> sent = Prototypes(jnp.zeros((2, 3, 8)), jnp.ones((2, 3), bool))
+      >>> data = examples_of(sent, jnp.array([True, False]))
+      >>> data.x.shape, data.y.tolist(), data.mask.sum().item()
+      ((6, 8), [0, 1, 2, 0, 1, 2], 3)
+    """
+    clients, classes = sent.known.shape
+    has = sent.known & reported[:, None]
+    values = sent.values.reshape(clients * classes, -1)
+    return Dataset(values, jnp.tile(jnp.arange(classes), clients), has.ravel())
+
+
 def nearest_head(problem: Problem, models: Params, server: Prototypes) -> Params:
     """The models with heads that predict the class of the nearest prototype.
 
