@@ -11,6 +11,7 @@ keeps, and in a last batch of fewer than ten, which it leaves out.
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -58,7 +59,7 @@ def store(folder: Path, source: jaxfl.data.Source, parts: list, tasks: dict[str,
     for name, task in tasks.items():
         leaves = jax.tree_util.tree_leaves_with_path(task.problem.init(jax.random.key(0)))
         kinds = ("kernel", "bias")
-        arrays = {
+        arrays: dict[str, Any] = {
             f"{kind}{number}": np.asarray(leaf)
             for kind in kinds
             for number, leaf in enumerate(x for path, x in leaves if path[-1].key == kind)

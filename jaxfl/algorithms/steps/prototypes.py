@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -184,8 +184,8 @@ def shared_prototypes(
     predict: Predict,
     *,
     server: Callable[[ServerState, Prototypes, Uploads], Outcome],
-    start: Callable[[PRNGKey, Prototypes], tuple] = lambda key, nothing: nothing,
-    prototypes: Callable[[tuple], Prototypes] = lambda server: server,
+    start: Callable[[PRNGKey, Prototypes], Any] = lambda key, nothing: nothing,
+    prototypes: Callable[[Any], Prototypes] = lambda server: server,
 ) -> Algorithm:
     """A method of clients with models of their own, whose features are drawn to shared prototypes.
 
