@@ -53,8 +53,8 @@ def fedgh(
       server_steps: of gradient descent in a round.
 
     Raises:
-      InputError: the model does not define its features, its head is not one dense layer, or the
-        task has no labels.
+      InputError: the model does not define its features, it names no head or one that is not a
+        dense layer, or the task has no labels.
 
     Differs: a step of the server is on all that clients have sent, in HtFLlib's code on ten of them
     in turn.

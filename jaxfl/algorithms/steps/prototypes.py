@@ -33,6 +33,7 @@ from jaxfl.core.messages import (
     download_server,
     report_of,
 )
+from jaxfl.core.options import checked
 from jaxfl.core.over_clients import over_clients
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Problem, Scalar, Task
@@ -177,6 +178,7 @@ def nearest_head(problem: Problem, models: Params, server: Prototypes) -> Params
     return tree.join(tree.where(known.any(), nearest, head), body)
 
 
+@checked
 def shared_prototypes(
     task: Task,
     title: str,
