@@ -4,7 +4,7 @@
 `benchmarks.rounds.several_architectures` writes: clients in HtFLlib's files, and initial models.
 Prints the accuracy after the last round and the milliseconds of the best round as JSON.
 Environment: that of `pfllib`, and in its folder, as `HtFLlib`, a clone of
-https://github.com/TsingZ0/HtFLlib.
+https://github.com/TsingZ0/HtFLlib at commit e959261.
 
 HtFLlib's own server and clients run as they are: clients in turn, each of which reads its examples
 from files, and its model from a file before it trains and after. Models are jaxfl's perceptron, its

@@ -3,7 +3,8 @@
 each round t, with the features f and the prototypes c_k = G(k) of a network G at the server:
   client i:  w_i = local training of F_i + lam |f(x) - c_y|^2 from w_i
              sends p_ik, its mean features of each class k
-  server:    q_k = the mean of the p_ik; margin = min(tau, max_k min_l |q_k - q_l|), l other than k
+  server:    with the mean q_k of the p_ik, and l for any class other than k,
+             margin = min(tau, max_k min_l |q_k - q_l|)
              G = steps of gradient descent on the mean of
                  -log(e^(-|p_ik - c_k| - margin) / (e^(-|p_ik - c_k| - margin)
                                                     + sum_l e^(-|p_ik - c_l|)))

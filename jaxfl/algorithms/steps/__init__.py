@@ -12,7 +12,7 @@ it; until then it stays in the method's file. `admm` is a module, of GFed and GF
 - what the server sends: `download_server`
 - what it makes of models: `Aggregate`, `mean_by_size`, `equal_mean`, `mean_of_products`,
   `Step`, `take_mean`, `take_part`
-- whole methods with holes: `global_model`, `partial_model`
+- whole methods with holes: `global_model`, `partial_model`, `shared_prototypes`
 - a model that stays near a mixture: `Aligned`, `init_aligned`, `fit_aligned`, `offer_aligned`,
   `take_aligned`, `deploy_aligned`
 - one of several models: `offer`, `train_choice`, `deploy_choice`
@@ -20,11 +20,11 @@ it; until then it stays in the method's file. `admm` is a module, of GFed and GF
 - weights of each layer: `by_layer`, `mix_layers`, `learned_mixtures`, `LayerRecord`, `LayerStep`,
   `LayerWeights`
 - a head and what enters it: `head_of`, `features_of`, `training_features_of`, `class_features`,
-  `part_weights`, `linear_head_of`, `linear_head`, `with_linear_head`
+  `part_weights`, `linear_head_of`, `linear_head`
 - a small model beside the own one: `small_problem`, `mutual_training`
 - labels and prototypes: `class_count`, `class_sizes`, `has_labels`, `require_labels`, `Prototypes`,
   `no_prototypes`, `client_prototypes`, `distance_to_prototypes`, `mean_prototypes`,
-  `examples_of`, `shared_prototypes`
+  `examples_of`
 - gradient descent at the server: `descend`
 - messages over edges: `deliver`, `init_past`, `mix_delivered`, `copies_of`
 - clients that tell a loss: `train_and_tell`, `client_losses`
@@ -76,7 +76,6 @@ from jaxfl.algorithms.steps.heads import (
     linear_head_of,
     part_weights,
     training_features_of,
-    with_linear_head,
 )
 from jaxfl.algorithms.steps.labels import class_count, class_sizes, has_labels, require_labels
 from jaxfl.algorithms.steps.layerwise import (
@@ -185,5 +184,4 @@ __all__ = [
     "train_and_tell",
     "train_choice",
     "training_features_of",
-    "with_linear_head",
 ]

@@ -89,6 +89,9 @@ def linear_head_of(problem: Problem) -> Layers:
     Example:
       >>> linear_head_of(task.problem)
       'Dense_1'
+      >>> linear_head_of(task.problem._replace(head="Dense"))
+      Traceback (most recent call last):
+      jaxfl.core.errors.InputError: the model's head has parameters of the shapes ...
     """
     layers = head_of(problem, None)
     head, _ = tree.split(jax.eval_shape(problem.init, jax.random.key(0)), layers)
@@ -111,19 +114,6 @@ def linear_head(head: Params) -> tuple[Float[Array, "*m d k"], Float[Array, "*m 
     """
     bias, kernel = sorted(jax.tree.leaves(head), key=lambda leaf: leaf.ndim)
     return kernel, bias
-
-
-def with_linear_head(
-    head: Params, kernel: Float[Array, "*m d k"], bias: Float[Array, "*m k"]
-) -> Params:
-    """A head that is one dense layer, with this kernel and this bias.
-
-    Example:
-      >>> head = {"kernel": jnp.zeros((8, 2)), "bias": jnp.zeros(2)}
-      >>> with_linear_head(head, jnp.ones((8, 2)), jnp.ones(2))["bias"].tolist()
-      [1.0, 1.0]
-    """
-    return jax.tree.map(lambda x: (kernel if x.ndim == kernel.ndim else bias).astype(x.dtype), head)
 
 
 # Examples whose features are computed at a time.

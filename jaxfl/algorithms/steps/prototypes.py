@@ -14,10 +14,8 @@ from jaxfl.algorithms.steps.composition import compose
 from jaxfl.algorithms.steps.heads import (
     class_features,
     features_of,
-    linear_head,
     linear_head_of,
     training_features_of,
-    with_linear_head,
 )
 from jaxfl.algorithms.steps.labels import class_count, require_labels
 from jaxfl.core import tree
@@ -172,9 +170,8 @@ def nearest_head(problem: Problem, models: Params, server: Prototypes) -> Params
     head, body = tree.split(models, linear_head_of(problem))
     values, known = server.values, server.known > 0
     bias = jnp.where(known, -jnp.sum(values**2, axis=1), jnp.finfo(values.dtype).min / 2)
-    _, own = linear_head(head)
-    kernel, bias = tree.broadcast((2 * values.T, bias), len(own))
-    nearest = with_linear_head(head, kernel, bias)
+    kernel, bias = tree.broadcast((2 * values.T, bias), len(jax.tree.leaves(head)[0]))
+    nearest = jax.tree.map(lambda x: (kernel if x.ndim == 3 else bias).astype(x.dtype), head)
     return tree.join(tree.where(known.any(), nearest, head), body)
 
 
