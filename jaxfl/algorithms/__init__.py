@@ -51,6 +51,7 @@ from jaxfl.algorithms.geometric_median import geometric_median
 from jaxfl.algorithms.gfed import gfed
 from jaxfl.algorithms.gfedmtl import gfedmtl
 from jaxfl.algorithms.gossip import gossip
+from jaxfl.algorithms.heterofl import heterofl
 from jaxfl.algorithms.ifca import ifca
 from jaxfl.algorithms.knn_per import knn_per
 from jaxfl.algorithms.krum import krum, multi_krum
@@ -130,6 +131,7 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         gfed,
         gfedmtl,
         gossip,
+        heterofl,
         heurfedamp,
         ifca,
         knn_per,

@@ -351,8 +351,8 @@ class Task(NamedTuple):
     keep_edges: KeepEdges = keep_all_edges
     # an `algorithms.steps.architectures.Architectures`; None: all clients have one architecture
     architectures: Any = None
-    # of several architectures the smallest; None: there is one
-    small: Problem | None = None
+    # the problems of several architectures; nothing if there is one
+    problems: tuple[Problem, ...] = ()
 
 
 class Algorithm(NamedTuple):

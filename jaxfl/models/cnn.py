@@ -6,13 +6,14 @@ from jaxfl.core.errors import check
 from jaxfl.core.options import checked
 from jaxfl.models.convolution.block import ConvReluPool
 from jaxfl.models.convolution.conv import Conv
+from jaxfl.models.width import divided
 
 
 class CNN(nn.Module):
     """Two convolutions 3x3 with ReLU and 2x2 max-pooling, then two dense layers."""
 
     classes: int
-    channels: tuple[int, int] = (16, 32)
+    channels: tuple[int, ...] = (16, 32)
     hidden: int = 64
     conv: Conv = "auto"
     head = "Dense_1"
@@ -40,9 +41,10 @@ class CNN(nn.Module):
 
 
 @checked
-def cnn(classes: int, conv: Conv = "auto") -> nn.Module:
+def cnn(classes: int, conv: Conv = "auto", narrow: int = 1) -> nn.Module:
     """Two convolutions (3x3; 16, 32 channels) with ReLU and 2x2 max-pooling, dense 64, logits.
 
+    Hidden layers have 1 / narrow of these channels and units.
     `conv` is the way of computing convolutions, see `jaxfl.models.convolution.conv.Conv`.
 
     Example:
@@ -50,4 +52,5 @@ def cnn(classes: int, conv: Conv = "auto") -> nn.Module:
       >>> jaxfl.tree.size(shapes)
       13706
     """
-    return CNN(classes, conv=conv)
+    *channels, hidden = divided((16, 32, 64), narrow)
+    return CNN(classes, tuple(channels), hidden, conv)

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 from flax import linen as nn
 
+from jaxfl.models.width import divided
+
 
 class MLP(nn.Module):
     """Dense layers with ReLU between them, on the flattened input."""
@@ -28,12 +30,12 @@ class MLP(nn.Module):
         return self(x, until_head=True)
 
 
-def mlp(classes: int, hidden: Sequence[int] = (32, 32, 32)) -> nn.Module:
-    """Dense layers of the given widths with ReLU, then one of `classes` logits.
+def mlp(classes: int, hidden: Sequence[int] = (32, 32, 32), narrow: int = 1) -> nn.Module:
+    """Dense layers of the given widths over `narrow` with ReLU, then one of `classes` logits.
 
     Example:
       >>> shapes = jax.eval_shape(mlp(2, hidden=(8,)).init, jax.random.key(0), jnp.zeros((1, 4)))
       >>> shapes["params"]["Dense_0"]["kernel"].shape, shapes["params"]["Dense_1"]["kernel"].shape
       ((4, 8), (8, 2))
     """
-    return MLP((*hidden, classes))
+    return MLP((*divided(hidden, narrow), classes))

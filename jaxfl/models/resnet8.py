@@ -11,6 +11,7 @@ from jaxfl.core.errors import check
 from jaxfl.core.options import checked
 from jaxfl.models.convolution.conv import Conv, conv
 from jaxfl.models.norm import GroupNorm
+from jaxfl.models.width import divided
 
 
 class ResNet(nn.Module):
@@ -54,11 +55,12 @@ class ResNet(nn.Module):
 
 
 @checked
-def resnet8(classes: int, conv: Conv = "auto") -> nn.Module:
+def resnet8(classes: int, conv: Conv = "auto", narrow: int = 1) -> nn.Module:
     """A 3x3 convolution, three residual blocks (16, 32, 64 channels) with GroupNorm, mean, logits.
 
     78,042 parameters for 32x32x3 images and 10 classes. A block has two 3x3 convolutions; where the
-    size changes, its shortcut is a 1x1 convolution.
+    size changes, its shortcut is a 1x1 convolution. Layers have 1 / narrow of these channels and of
+    the groups.
 
     `conv` is the way of computing convolutions, see `jaxfl.models.convolution.conv.Conv`.
 
@@ -67,4 +69,5 @@ def resnet8(classes: int, conv: Conv = "auto") -> nn.Module:
       >>> jaxfl.tree.size(shapes)
       78042
     """
-    return ResNet(classes, (16, 32, 64), 8, conv)
+    *widths, groups = divided((16, 32, 64, 8), narrow)
+    return ResNet(classes, tuple(widths), groups, conv)

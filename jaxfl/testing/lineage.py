@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 MOVES = ("convert_element_type", "broadcast_in_dim", "reshape", "squeeze")
@@ -85,7 +86,7 @@ def _number(var: Any, constants: dict) -> int | None:
     if isinstance(value, int):
         return value
     whole = getattr(value, "size", 0) == 1 and jnp.issubdtype(value.dtype, jnp.integer)
-    return int(value) if whole else None
+    return np.asarray(value).item() if whole else None
 
 
 def _inner(eqn: Any) -> list[tuple[ClosedJaxpr, int]]:

@@ -21,7 +21,8 @@ it; until then it stays in the method's file. `admm` is a module, of GFed and GF
   `LayerWeights`
 - a head and what enters it: `head_of`, `features_of`, `training_features_of`, `class_features`,
   `part_weights`, `linear_head_of`, `linear_head`
-- a small model beside the own one: `small_problem`, `mutual_training`
+- of several architectures: `small_problem`, `wide_problem`, `model_shapes`
+- a small model beside the own one: `mutual_training`
 - labels and prototypes: `class_count`, `class_sizes`, `has_labels`, `require_labels`, `Prototypes`,
   `no_prototypes`, `client_prototypes`, `distance_to_prototypes`, `mean_prototypes`,
   `examples_of`
@@ -86,8 +87,9 @@ from jaxfl.algorithms.steps.layerwise import (
     learned_mixtures,
     mix_layers,
 )
-from jaxfl.algorithms.steps.mutual import mutual_training, small_problem
+from jaxfl.algorithms.steps.mutual import mutual_training
 from jaxfl.algorithms.steps.personal import Personal, deploy_key, personal_models, start_personal
+from jaxfl.algorithms.steps.problems import model_shapes, small_problem, wide_problem
 from jaxfl.algorithms.steps.prototypes import (
     Predict,
     Prototypes,
@@ -161,6 +163,7 @@ __all__ = [
     "mean_prototypes",
     "mix_delivered",
     "mix_layers",
+    "model_shapes",
     "mutual_training",
     "no_prototypes",
     "offer",
@@ -184,4 +187,5 @@ __all__ = [
     "train_and_tell",
     "train_choice",
     "training_features_of",
+    "wide_problem",
 ]

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 
 from jaxfl.algorithms.steps.composition import compose
 from jaxfl.algorithms.steps.packed import ARCHITECTURE, Layout, Packed, in_places, packed_report
+from jaxfl.algorithms.steps.problems import model_shapes
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError, check
 from jaxfl.core.messages import Down, Exchange, ServerState, Wire, wire_of
@@ -151,11 +152,11 @@ def heterogeneous(tasks: Mapping[str, Task], architecture_of: ArrayLike) -> Task
     )
     for number, name in enumerate(names):
         check(number in given, f"no client has the architecture {name}: leave it out")
-    small = min(tasks.values(), key=lambda task: tree.size(_model(task))).problem
-    each = tuple(task._replace(small=small) for task in tasks.values())
+    problems = tuple(task.problem for task in tasks.values())
+    each = tuple(task._replace(problems=problems) for task in tasks.values())
     found = Architectures(names, each, tuple(given.tolist()))
     first = found.tasks[0]
-    layout = Layout.of([_model(task) for task in found.tasks])
+    layout = Layout.of([model_shapes(task.problem) for task in found.tasks])
 
     for name, task in tasks.items():
         check(
@@ -233,7 +234,7 @@ def join(found: Architectures, wires: Sequence[Wire], name: str) -> Wire:
       (4, 72)
     """
     first = wires[0]
-    models = Layout.of([_model(task) for task in found.tasks])
+    models = Layout.of([model_shapes(task.problem) for task in found.tasks])
 
     def started(train: Dataset) -> list[tuple[PyTree, ServerState]]:
         """The shapes of what one client of each architecture and its server have at first."""
@@ -248,7 +249,7 @@ def join(found: Architectures, wires: Sequence[Wire], name: str) -> Wire:
                 shape == shapes[0],
                 f"{name} {what} arrays whose shapes depend on the model: {_told(shapes[0])} of "
                 f"{found.names[0]}, {_told(shape)} of {which}. Clients with different "
-                "architectures need a method that shares no whole model, such as fedproto",
+                "architectures need a method that shares no whole model, such as feddistill",
             )
         structure = jax.tree.structure(parts[0])
         return [jax.tree.unflatten(structure, jax.tree.leaves(part)) for part in parts]
@@ -372,11 +373,6 @@ def rows_of(cohort: Cohort, rows: Int[Array, "k"]) -> Cohort:
       [3, 1]
     """
     return tree.take(cohort._replace(round=None), rows)._replace(round=cohort.round)
-
-
-def _model(task: Task) -> PyTree:
-    """The shapes of a task's model."""
-    return jax.eval_shape(task.problem.init, jax.random.key(0))
 
 
 def _row(stack: PyTree) -> PyTree:

@@ -10,9 +10,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxfl.algorithms.steps.problems import small_problem
 from jaxfl.core.messages import Turn, Up, report_of
 from jaxfl.core.streams import stream
-from jaxfl.core.types import Cohort, Dataset, Params, PRNGKey, Problem, Scalar, Task
+from jaxfl.core.types import Cohort, Dataset, Params, PRNGKey, Scalar, Task
 from jaxfl.training.objectives import data_loss, masked_mean, training_predictions
 
 
@@ -21,16 +22,6 @@ class Pair(NamedTuple):
 
     own: Params
     small: Params
-
-
-def small_problem(task: Task) -> Problem:
-    """The problem of the small model: the smallest architecture, or the only one.
-
-    Example:
-      >>> small_problem(task) is task.problem
-      True
-    """
-    return task.small or task.problem
 
 
 def mutual_training(

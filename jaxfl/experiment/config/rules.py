@@ -28,7 +28,7 @@ from jaxfl.experiment.config.fields import (
     UploadOptions,
 )
 from jaxfl.experiment.config.hints import as_typed, check_field, value_of
-from jaxfl.experiment.config.training_fields import ModelOptions, TrainingOptions
+from jaxfl.experiment.config.training_fields import ModelOptions, TrainingOptions, base_of
 from jaxfl.models import MODELS
 from jaxfl.simulation.metrics import (
     CLASS,
@@ -191,7 +191,7 @@ def check_arrays(options: ModelOptions, source: Source) -> None:
     if not source.several_inputs:
         return
     names = [] if options.model is None else options.architectures
-    modules = [getattr(MODELS[name], "__module__", "") for name in names]
+    modules = [getattr(MODELS[base_of(name)], "__module__", "") for name in names]
     check(
         bool(modules) and not any(one.startswith("jaxfl.models.") for one in modules),
         f"the inputs of the data are the arrays {', '.join(source.x_train)}, and models of the "
@@ -208,7 +208,7 @@ def check_model(options: ModelOptions, source: Source) -> None:
     if source.several_inputs:
         return
     for name in options.architectures:
-        parameters = inspect.signature(MODELS[name]).parameters
+        parameters = inspect.signature(MODELS[base_of(name)]).parameters
         taken = [NUMBERS]
         if "vocabulary" in parameters:
             taken = [NAMES, NUMBERS] if parameters["vocabulary"].default is None else [NAMES]

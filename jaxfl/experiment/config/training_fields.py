@@ -12,10 +12,24 @@ from jaxfl.experiment.config.notes import GIVEN, INPUT, PATH, Effect, Excludes, 
 from jaxfl.models import MODELS
 from jaxfl.training.optimizers import OPTIMIZERS, SCHEDULES
 
+# Between the name of a model and how many times narrower it is.
+OVER = "/"
+
+
+def base_of(name: str) -> str:
+    """The model of which a name, such as mlp/2, is a narrower one; the name if it is none.
+
+    Example:
+      >>> base_of("mlp/2"), base_of("mlp/two")
+      ('mlp', 'mlp/two')
+    """
+    base, _, times = name.partition(OVER)
+    return base if times.isdecimal() else name
+
 
 def _name_to_check(models: str) -> str:
     """Of the names of models the first that is not known, else the first one."""
-    names = models.split(BETWEEN)
+    names = [base_of(name) for name in models.split(BETWEEN)]
     return next((name for name in names if name not in MODELS), names[0])
 
 
@@ -26,7 +40,7 @@ class ModelOptions:
     model: Annotated[str | None, Names("model", MODELS, _name_to_check)] = None
     """model, see `jaxfl list models`; by default lenet for images, conv1d for series, textcnn for
     texts, mf for ratings, else mlp; of several (mlp+cnn+lenet) the clients have one each, in turn,
-    see docs/guides/architectures.md"""
+    and mlp/2 has half the units, see docs/guides/architectures.md"""
     side: Annotated[int | None, MANY, Heading("images of {} pixels a side", "training")] = None
     """pixels a side to which vit_tiny, efficientnet_lite0 and resnet18 resize images, whose weights
     are of larger ones; if not given images stay as they are, or have the size that the weights of a

@@ -15,7 +15,7 @@ from jaxfl.core import tree
 from jaxfl.core.errors import InputError, check, warn
 from jaxfl.data import Source
 from jaxfl.experiment.config.hints import value_of
-from jaxfl.experiment.config.training_fields import ModelOptions
+from jaxfl.experiment.config.training_fields import OVER, ModelOptions, base_of
 from jaxfl.experiment.store.weights_file import read_weights
 from jaxfl.models import MODELS
 from jaxfl.models.equal_features import equal_features
@@ -31,7 +31,8 @@ def make_models(
 ) -> dict[str, AnyModel]:
     """The models by name, for the targets of the data and the names that they embed.
 
-    Of several models the features have one size, see `equal_features`.
+    Of several models the features have one size, see `equal_features`; of several widths of one
+    model they stay as they are.
 
     Args:
       options: complete options of the model.
@@ -45,7 +46,7 @@ def make_models(
     made = {
         name: make_model(dataclasses.replace(options, model=name), source, dtype) for name in names
     }
-    if len(names) == 1:
+    if len({base_of(name) for name in names}) == 1:
         return made
     modules = {name: model for name, model in made.items() if isinstance(model, nn.Module)}
     example = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), _example(source))
@@ -125,7 +126,8 @@ def _layers_with_adapters(module: nn.Module, rank: int, source: Source) -> str:
 
 def _make_module(options: ModelOptions, source: Source) -> nn.Module:
     """The model by name, all of whose parameters are trained."""
-    make: Callable[..., nn.Module] = MODELS[value_of(options.model)]
+    name = value_of(options.model)
+    make: Callable[..., nn.Module] = MODELS[base_of(name)]
     options_of_model = inspect.signature(make).parameters
     known: dict[str, Any] = {"vocabulary": source.vocabulary} if source.vocabulary else {}
     if source.each_position and "positions" in options_of_model:
@@ -138,6 +140,13 @@ def _make_module(options: ModelOptions, source: Source) -> nn.Module:
             f"{', '.join(resizing)} resize them: leave it out, or choose another model",
         )
         known["side"] = options.side
+    if base_of(name) != name:
+        able = [one for one, x in MODELS.items() if "narrow" in inspect.signature(x).parameters]
+        check(
+            "narrow" in options_of_model,
+            f"--model {name}: narrower there are {', '.join(able)}; choose one of them",
+        )
+        known["narrow"] = int(name.partition(OVER)[2])
     return make(source.outputs, **known)
 
 

@@ -69,7 +69,7 @@ def test_a_stopped_run_goes_on_bit_for_bit(whole, tmp_path):
         ({"clients": 1}, "2 models for 1 clients"),
         ({"unseen": 0.2}, "--unseen is 0.2"),
         ({"init": "weights.npz"}, "--init is"),
-        ({"algorithm": "fedavg"}, "such as fedproto"),
+        ({"algorithm": "fedavg"}, "such as feddistill"),
         ({"speeds": 1.0, "arrivals": "asynchronous"}, "arrivals=asynchronous"),
     ],
 )
