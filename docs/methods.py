@@ -117,7 +117,7 @@ FAMILIES = (
     ),
     Family(
         "Different architectures",
-        "a model of its own, whose architecture others need not have",
+        "a model whose architecture others need not have",
         ("fedproto", "fedtgp", "fedgh", "feddistill", "fml", "mutual_graph", "heterofl"),
     ),
     Family(

@@ -4,7 +4,6 @@ import math
 import re
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
@@ -16,54 +15,84 @@ from jaxfl.core.types import Params
 def part_of(wide: PyTree, narrow: PyTree) -> PyTree:
     """Where the values of a narrower model are among those of a wide one.
 
-    It has the first units of each layer. A dense layer after a convolution whose image is flattened
-    has the first channels of each pixel.
+    It has the first units of each layer; of a dense layer whose input is a flattened image, the
+    first channels of each pixel. Layers follow each other in the order of their names, Conv_2
+    before Conv_10: the convolutions, then the dense layers.
 
     Args:
-      wide: the shapes of a model.
-      narrow: the shapes of a model with the same layers, of which some have fewer units. Layers are
-        in the order of their names.
+      wide: the shapes of a model, whose kernels are [in, out] or [..., in, out].
+      narrow: the shapes of a model with the same layers, of which some have fewer units.
 
     Returns:
       For each array of the narrow model the numbers of its values in the wide one, flattened.
 
     Raises:
-      InputError: it has other layers, more units, or a layer whose inputs are not those of the
-        layer before.
+      InputError: it has other layers or more units, or it cannot be told from the names and shapes
+        which inputs of a layer it has.
 
     Example:
       >>> wide, narrow = jnp.zeros((2, 3)), jnp.zeros((2, 2))
       >>> part_of(wide, narrow).tolist()
       [[0, 1], [3, 4]]
     """
-    layers, structure = jax.tree_util.tree_flatten_with_path(wide)
-    others = jax.tree.leaves(narrow)
-    expected = "heterofl takes architectures that are widths of one model, such as mlp and mlp/2"
+    leaves, structure = jax.tree_util.tree_flatten_with_path(wide)
+    names = [tree.path(keys) for keys, _ in leaves]
+    shapes = [
+        (whole.shape, part.shape)
+        for (_, whole), part in zip(leaves, jax.tree.leaves(narrow), strict=False)
+    ]
     within = jax.tree.structure(narrow) == structure and all(
-        whole.ndim == part.ndim and np.less_equal(part.shape, whole.shape).all()
-        for (_, whole), part in zip(layers, others, strict=True)
+        len(whole) == len(part) and np.less_equal(part, whole).all() for whole, part in shapes
     )
-    check(within, expected)
-    names = [tree.path(keys) for keys, _ in layers]
-    places: dict[int, np.ndarray] = {}
-    # of the layer before, in the wide model and in the narrow one
-    outputs = (1, 1)
-    for number in sorted(range(len(names)), key=lambda i: _natural(names[i])):
-        whole, part = layers[number][1].shape, others[number].shape
-        axes = [np.arange(size) for size in part]
+    check(within, "one has other layers, or more units in some and fewer in others")
+    order = sorted(range(len(names)), key=lambda i: _natural(names[i]))
+    kernels = [number for number in order if len(shapes[number][0]) > 1]
+    # the units of each layer in both models
+    units = {(whole[-1], part[-1]) for whole, part in map(shapes.__getitem__, kernels)}
+    axes = [[np.arange(size) for size in part] for _, part in shapes]
+    for number, (whole, part) in enumerate(shapes):
         if len(whole) == 2 and whole[0] != part[0]:
-            pixels = whole[0] // outputs[0]
-            check(
-                (whole[0], part[0]) == (pixels * outputs[0], pixels * outputs[1]),
-                f"{expected}; {names[number]} has {whole[0]} and {part[0]} inputs in two of them, "
-                "which are not the outputs of the layer before it",
+            inputs = _inputs(whole[0], part[0], number, kernels, shapes)
+            known = inputs is not None
+            axes[number][0] = inputs if known else axes[number][0]
+        else:
+            # All axes but the last two of a kernel are places in an image or a series.
+            known = whole[:-2] == part[:-2] and all(
+                n == m or (n, m) in units for n, m in zip(whole[-2:], part[-2:], strict=True)
             )
-            axes[0] = np.arange(whole[0]).reshape(pixels, -1)[:, : outputs[1]].ravel()
-        if len(whole) > 1:
-            outputs = whole[-1], part[-1]
-        entries = np.arange(math.prod(whole)).reshape(whole)
-        places[number] = np.asarray(entries[np.ix_(*axes)])
-    return jax.tree.unflatten(structure, [places[number] for number in range(len(names))])
+        check(
+            known,
+            f"{names[number]} has shapes {list(whole)} and {list(part)}, and by the names of the "
+            "layers it cannot be told which inputs these are",
+        )
+    entries = [np.arange(math.prod(whole)).reshape(whole) for whole, _ in shapes]
+    parts = [np.asarray(x[np.ix_(*places)]) for x, places in zip(entries, axes, strict=True)]
+    return jax.tree.unflatten(structure, parts)
+
+
+def _inputs(
+    whole: int, part: int, number: int, kernels: list[int], shapes: list
+) -> np.ndarray | None:
+    """Which inputs of a dense layer its narrower form has, by the layer before it; None: unknown.
+
+    Args:
+      whole: inputs of the wide layer.
+      part: inputs of the narrower one.
+      number: of the layer.
+      kernels: the numbers of all layers, in order.
+      shapes: of each in both models.
+    """
+    place = kernels.index(number)
+    if place == 0 or any(len(shapes[later][0]) > 2 for later in kernels[place:]):
+        return None
+    before, narrower = shapes[kernels[place - 1]]
+    pixels = whole // before[-1]
+    flattened = pixels > 1 and len(before) > 2
+    if (whole, part) != (pixels * before[-1], pixels * narrower[-1]) or not (
+        pixels == 1 or flattened
+    ):
+        return None
+    return np.arange(whole).reshape(pixels, -1)[:, : narrower[-1]].ravel()
 
 
 def gather_part(wide: Params, part: PyTree) -> Params:
@@ -76,21 +105,21 @@ def gather_part(wide: Params, part: PyTree) -> Params:
     return jax.tree.map(lambda values, places: values.ravel()[places], wide, part)
 
 
-def scatter_part(narrow: Params, part: PyTree, wide: PyTree) -> Params:
-    """A narrower model as a wide one with zeros elsewhere.
+def scatter_part(narrow: Params, part: PyTree, wide: Params) -> Params:
+    """A wide model with the values of a narrower one in their places.
 
     Args:
       narrow: its values.
       part: where they are.
-      wide: the shapes of the wide model.
+      wide: the values of all others.
 
     Example:
       >>> scatter_part(jnp.array([5.0, 6.0]), np.array([0, 2]), jnp.zeros(3)).tolist()
       [5.0, 0.0, 6.0]
     """
 
-    def one(values: Array, places: np.ndarray, like: jax.ShapeDtypeStruct | Array) -> Array:
-        return jnp.zeros(like.size, values.dtype).at[places].set(values).reshape(like.shape)
+    def one(values: Array, places: np.ndarray, others: Array) -> Array:
+        return others.ravel().at[places].set(values).reshape(others.shape)
 
     return jax.tree.map(one, narrow, part, wide)
 

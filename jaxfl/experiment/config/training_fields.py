@@ -17,7 +17,7 @@ OVER = "/"
 
 
 def base_of(name: str) -> str:
-    """The model of which a name, such as mlp/2, is a narrower one; the name if it is none.
+    """The model of which a name such as mlp/2 means a narrower version; else the name itself.
 
     Example:
       >>> base_of("mlp/2"), base_of("mlp/two")

@@ -62,6 +62,14 @@ class Method(NamedTuple):
     label: str | None  # of the run
 
 
+class Excess(NamedTuple):
+    """What goes through the uplink of a client in a round: by how much compression changes it."""
+
+    floats: int = 0
+    # beyond 4 a float: negative if compressed
+    bytes: int = 0
+
+
 @dataclass(frozen=True)
 class Built:
     """All parts of a run; nothing is computed yet."""
@@ -75,8 +83,7 @@ class Built:
     seeds: Seeds
     malicious: np.ndarray  # which clients attack [C]
     unseen: np.ndarray  # which clients take part in no round [C]
-    # bytes that a client's uploads of a round take beyond 4 a float: negative if compressed
-    excess: int = 0
+    excess: Excess = field(default_factory=Excess)
     exposure: Exposure | None = None  # of who is protected by clipping
     timing: Timing | None = None  # of the virtual clock
     work: Work | None = None  # how much of its local training each client does
@@ -297,7 +304,7 @@ def check_top_edges(algorithm: str, top_edges: int | None) -> None:
 
 def inspect_uploads(
     method: Method, task: Task, options: Options, data: Data, first: Federation
-) -> tuple[int, Exposure | None]:
+) -> tuple[Excess, Exposure | None]:
     """What an audit of the method says of compression and of clipping, where there is any.
 
     Args:
@@ -318,12 +325,13 @@ def inspect_uploads(
         clip, noise = training.example_clip, training.example_noise
         protection = Protection("example", clip, noise, upload.delta)
     if protection is None and smaller is None:
-        return 0, None
+        return Excess(), None
     unit = "client" if protection is None else protection.unit
     report = audit(ALGORITHMS[method.algorithm], task, method.hyper, first, unit)
-    excess = 0
+    excess = Excess()
     if smaller is not None:
-        excess = sum(smaller.bytes(model) - 4 * tree.size(model) for model in report.round.uploads)
+        floats = sum(tree.size(model) for model in report.round.uploads)
+        excess = Excess(floats, sum(map(smaller.bytes, report.round.uploads)) - 4 * floats)
     if protection is None:
         return excess, None
     return excess, expose(protection, report, mesh.fetch(data.federation.train.mask), training)

@@ -381,11 +381,15 @@ class History:
     def _totals(self) -> Traffic:
         """What all clients have sent and computed, the mean over the seeds.
 
-        Bytes are 4 a float, and the excess of each round's uploads.
+        Bytes are 4 a float, and the excess of each round's uploads; of clients that send a part of
+        them, such as those with narrower models, in proportion.
         """
         means = {way: round(total / len(self.sizes)) for way, total in self.sent.items()}
         uploads = sum(ids[0].size for ids in self.ids)
-        return Traffic(**means, up_bytes=4 * means["up"] + self.excess * uploads)
+        floats, excess = (uploads * each for each in self.excess)
+        if means["up"] < floats:
+            excess = round(excess * means["up"] / floats)
+        return Traffic(**means, up_bytes=4 * means["up"] + excess)
 
 
 @jax.jit

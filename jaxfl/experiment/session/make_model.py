@@ -144,7 +144,7 @@ def _make_module(options: ModelOptions, source: Source) -> nn.Module:
         able = [one for one, x in MODELS.items() if "narrow" in inspect.signature(x).parameters]
         check(
             "narrow" in options_of_model,
-            f"--model {name}: narrower there are {', '.join(able)}; choose one of them",
+            f"--model {name}: only {', '.join(able)} have narrower versions; choose one of them",
         )
         known["narrow"] = int(name.partition(OVER)[2])
     return make(source.outputs, **known)

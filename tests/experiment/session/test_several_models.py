@@ -60,10 +60,21 @@ def test_a_stopped_run_goes_on_bit_for_bit(whole, tmp_path):
     same(content(whole), content(tmp_path / "run"))
 
 
+def test_what_narrower_models_save_is_counted_in_proportion(tmp_path):
+    changes = {"algorithm": "heterofl", "model": "mlp+mlp/4", "participation": 1.0, "rounds": 1}
+    config = dataclasses.replace(CONFIG, **changes, compress="int8")
+    sent = execute(config, tmp_path / "run")
+    # A byte for each float, and the scale of each array.
+    assert sent["up"] < sent["up_bytes"] < 1.1 * sent["up"]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"model": "mlp+mlp"}, "names a model twice"),
+        ({"model": "mlp+mlp/3"}, "a number that divides its widths 32, 32, 32"),
+        ({"model": "mlp+linear/2"}, "only mlp, cnn, resnet8 have narrower versions"),
+        ({"model": "mlp+mlp/2"}, "lg_fedavg keeps at the server arrays whose shapes depend"),
         ({"model": "mlp+lenett"}, "lenet"),
         ({"model": "mlp+textcnn"}, "model textcnn takes names of words or users"),
         ({"clients": 1}, "2 models for 1 clients"),
