@@ -49,12 +49,12 @@ def part_of(wide: PyTree, narrow: PyTree) -> PyTree:
     kernels = [number for number in order if len(shapes[number][0]) > 1]
     # the units of each layer in both models
     units = {(whole[-1], part[-1]) for whole, part in map(shapes.__getitem__, kernels)}
-    axes = [[np.arange(size) for size in part] for _, part in shapes]
+    axes: list[list] = [[np.arange(size) for size in part] for _, part in shapes]
     for number, (whole, part) in enumerate(shapes):
         if len(whole) == 2 and whole[0] != part[0]:
             inputs = _inputs(whole[0], part[0], number, kernels, shapes)
             known = inputs is not None
-            axes[number][0] = inputs if known else axes[number][0]
+            axes[number][0] = inputs
         else:
             # All axes but the last two of a kernel are places in an image or a series.
             known = whole[:-2] == part[:-2] and all(
@@ -87,10 +87,10 @@ def _inputs(
         return None
     before, narrower = shapes[kernels[place - 1]]
     pixels = whole // before[-1]
-    flattened = pixels > 1 and len(before) > 2
-    if (whole, part) != (pixels * before[-1], pixels * narrower[-1]) or not (
-        pixels == 1 or flattened
-    ):
+    if (whole, part) != (pixels * before[-1], pixels * narrower[-1]):
+        return None
+    # Only a convolution gives an image of several pixels.
+    if pixels > 1 and len(before) == 2:
         return None
     return np.arange(whole).reshape(pixels, -1)[:, : narrower[-1]].ravel()
 
@@ -124,7 +124,6 @@ def scatter_part(narrow: Params, part: PyTree, wide: Params) -> Params:
     return jax.tree.map(one, narrow, part, wide)
 
 
-def _natural(name: str) -> list[tuple[bool, int, str]]:
+def _natural(name: str) -> list[str | int]:
     """A key that sorts Conv_2 before Conv_10."""
-    parts = re.split(r"(\d+)", name)
-    return [(one.isdigit(), int(one) if one.isdigit() else 0, one) for one in parts]
+    return [int(one) if place % 2 else one for place, one in enumerate(re.split(r"(\d+)", name))]
