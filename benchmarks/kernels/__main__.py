@@ -158,8 +158,7 @@ FILE` two files of results.
 
 M models of D parameters. Left out are sizes with more than 4 GiB of arrays, and large sizes of
 kernels that subtract all pairs of models or look for order statistics. With 100 million entries
-`cosine` and `mix` alone are measured. `linear_cka` has features of 100 examples in place of models,
-D numbers of each model; `geometric_median` takes 20 steps.
+`cosine` and `mix` alone are measured. `geometric_median` takes 20 steps.
 
 | kernel | M | D | ms | times floor | compiling, s | peer | ms | times jaxfl |
 |---|---:|---:|---:|---:|---:|---|---:|---:|
@@ -169,8 +168,6 @@ D numbers of each model; `geometric_median` takes 20 steps.
 
 Matrices [M, M]. `project_rows` and `project_capped_rows` solve a quadratic program for each row,
 and so do their peers; SciPy's SLSQP and jaxopt's OSQP take too long for more models.
-`sinkhorn_distances` takes histograms of 10 labels [M, 10], and fits rows and columns 50 times; it
-works with logarithms, which small regularisations need, and its peer with the scalings themselves.
 
 | kernel | M | ms | times floor | compiling, s | peer | ms | times jaxfl |
 |---|---:|---:|---:|---:|---|---:|---:|

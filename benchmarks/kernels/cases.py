@@ -4,7 +4,7 @@ What a client computes is not here: alignment, contrastive, gaussian, neighbours
 coupling, fomo and gossip, which are arithmetic on a few numbers for each pair of clients, nor
 hypernet and server, which are a product and an optimiser of other libraries. coalitions,
 combination, merit and reversible, which take no models, and learned have no benchmark. sketch and
-sparse are in `sparse_step.py`. attention and the newer robust rules have files of their own.
+sparse are in `sparse_step.py`. attention has a file of its own.
 """
 
 import functools
@@ -17,7 +17,7 @@ import numpy as np
 from scipy.spatial import distance
 from sklearn.metrics import pairwise
 
-from benchmarks.kernels import filters, peers
+from benchmarks.kernels import peers
 from benchmarks.kernels.attention import attention_kernels
 from benchmarks.kernels.inputs import Kernel, Peer, models, rows, stochastic, symmetric, with_cells
 from jaxfl.algorithms.steps import admm
@@ -27,6 +27,8 @@ from jaxfl.kernels.attention import layer_norm
 from jaxfl.kernels.bipartition import bipartition
 from jaxfl.kernels.cluster import centres, kmeans, nearest
 from jaxfl.kernels.mixing import mix
+
+STEPS = 20  # of Weiszfeld's algorithm
 
 
 def gfedmtl_round(uploads, before, cells) -> tuple[jax.Array, jax.Array]:
@@ -167,6 +169,14 @@ OF_MODELS = {
         {"SciPy": Peer(peers.krum)},
         "pairs",
     ),
+    "geometric_median": Kernel(
+        lambda x: robust.geometric_median(x, steps=STEPS),
+        models,
+        # A step subtracts, squares and adds, and then takes a weighted mean.
+        lambda m, d: STEPS * 5 * m * d,
+        lambda m, d: m * d + d,
+        {"NumPy": Peer(lambda x: peers.geometric_median(x, STEPS))},
+    ),
     "clip_updates": Kernel(
         lambda before, after: robust.clip_updates(before, after, None, _everybody(after)),
         lambda rng, m, d: (*models(rng, m, d), *models(rng, m, d)),
@@ -197,7 +207,6 @@ OF_MODELS = {
         lambda m, d: 5 * m * d,
         {"NumPy": Peer(peers.admm_step)},
     ),
-    **filters.OF_MODELS,
 }
 
 # pFedGraph's server step is measured at all sizes.
@@ -266,6 +275,5 @@ OF_PAIRS = {
         _square,
         {"NumPy": Peer(lambda x: peers.heuristic(x.copy()))},
     ),
-    **filters.OF_PAIRS,
 }
 KERNELS = OF_MODELS | OF_PAIRS

@@ -9,8 +9,7 @@ those that one method alone needs are in their files:
 
 - similarities of models: `similarities`, `cosine`, `dice`, `inner`, `gram`, `minus_l1`,
   `minus_l2`, `distances_l1`, `distances_l2`, `squared_distances`, `squared_differences`,
-  `inverse_norms`, `linear_cka`, `label_similarity`, `sinkhorn_plan`, `sinkhorn_distances`,
-  `sketches`
+  `inverse_norms`, `label_similarity`, `sketches`
 - weights of a graph: `collaboration_rows`, `alpha_for_groups`, `measured_rows`, `fill_rows`,
   `embedding_rows`, `shrunk_means`, `predictable`, `project_rows`, `project_capped_rows`,
   `attentive`, `heuristic`, `graph_rows`, `contraction`,
@@ -24,8 +23,7 @@ those that one method alone needs are in their files:
   `everybody_if_nobody`, `mix_rows`, `mix_products`
 - clusters: `kmeans`, `nearest`, `centres`, `predecessors`, `together`, `split_clusters`
 - robust and other aggregates: `median`, `trimmed_mean`, `geometric_median`,
-  `geometric_median_weights`, `krum`, `bulyan`, `clip_updates`, `foolsgold`, `dnc`, `fltrust`,
-  `fisher_mean`, `optimizer_step`
+  `geometric_median_weights`, `krum`, `clip_updates`, `foolsgold`, `optimizer_step`
 """
 
 from jaxfl.kernels import (
@@ -40,7 +38,6 @@ from jaxfl.kernels import (
     contrastive,
     coupling,
     evidence,
-    filters,
     fomo,
     gaussian,
     gossip,
@@ -60,7 +57,6 @@ from jaxfl.kernels import (
     simplex,
     sketch,
     sparse,
-    transport,
 )
 from jaxfl.kernels.amp import attentive, heuristic
 from jaxfl.kernels.bipartition import split_clusters
@@ -68,7 +64,6 @@ from jaxfl.kernels.cluster import centres, kmeans, nearest, predecessors, togeth
 from jaxfl.kernels.coalitions import coalition_weights, find_coalitions
 from jaxfl.kernels.combination import combination_rows
 from jaxfl.kernels.evidence import embedding_rows, predictable, shrunk_means
-from jaxfl.kernels.filters import dnc, fisher_mean, fltrust, linear_cka
 from jaxfl.kernels.fomo import fomo_weights
 from jaxfl.kernels.gossip import (
     column_stochastic,
@@ -102,7 +97,6 @@ from jaxfl.kernels.projection import project_capped_rows, project_rows
 from jaxfl.kernels.propagate import contraction, graph_rows
 from jaxfl.kernels.reversible import label_similarity, reversible_rows, transport_plan
 from jaxfl.kernels.robust import (
-    bulyan,
     clip_updates,
     foolsgold,
     geometric_median,
@@ -129,7 +123,6 @@ from jaxfl.kernels.similarity import (
 from jaxfl.kernels.simplex import alpha_for_groups, collaboration_rows, fill_rows, measured_rows
 from jaxfl.kernels.sketch import sketches
 from jaxfl.kernels.sparse import dense_rows, keep_largest, mix_rows, sparse_rows, top_edges
-from jaxfl.kernels.transport import sinkhorn_distances, sinkhorn_plan
 
 __all__ = [
     "alignment",
@@ -138,7 +131,6 @@ __all__ = [
     "attention",
     "attentive",
     "bipartition",
-    "bulyan",
     "centres",
     "clip_updates",
     "cluster",
@@ -157,16 +149,12 @@ __all__ = [
     "dice",
     "distances_l1",
     "distances_l2",
-    "dnc",
     "edges_of",
     "embedding_rows",
     "everybody_if_nobody",
     "evidence",
     "fill_rows",
-    "filters",
     "find_coalitions",
-    "fisher_mean",
-    "fltrust",
     "fomo",
     "fomo_weights",
     "foolsgold",
@@ -191,7 +179,6 @@ __all__ = [
     "learned",
     "least_similar",
     "leave_out",
-    "linear_cka",
     "mean_rows",
     "measured_rows",
     "median",
@@ -230,8 +217,6 @@ __all__ = [
     "similarities",
     "similarity",
     "simplex",
-    "sinkhorn_distances",
-    "sinkhorn_plan",
     "size_weights",
     "sketch",
     "sketches",
@@ -242,7 +227,6 @@ __all__ = [
     "squared_distances",
     "together",
     "top_edges",
-    "transport",
     "transport_plan",
     "trimmed_mean",
     "within",

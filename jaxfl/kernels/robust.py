@@ -1,4 +1,4 @@
-"""Aggregation that withstands some malicious clients: medians, Krum, Bulyan, clipped updates."""
+"""Aggregation that withstands some malicious clients: medians, Krum, clipped updates."""
 
 import jax
 import jax.numpy as jnp
@@ -136,73 +136,6 @@ def ranks(score: Float[Array, "m"], ids: Int[Array, "m"] | None = None) -> Int[A
     ties = jnp.isclose(score[:, None], score[None], rtol=1e-5, atol=0)
     before = jnp.where(ties, ids[None] < ids[:, None], score[None] < score[:, None])
     return before.sum(axis=1)
-
-
-@checked
-def bulyan(
-    stacked: Stack,
-    ids: Int[Array, "m"] | None = None,
-    reported: Bool[Array, "m"] | None = None,
-    byzantine: int | None = None,
-) -> PyTree:
-    """Of the models that Krum takes one after the other, the values near each coordinate's median.
-
-    El Mhamdi, Guerraoui and Rouault, "The Hidden Vulnerability of Distributed Learning in
-    Byzantium", ICML 2018, section 4, https://arxiv.org/abs/1802.07927. Krum takes one of the models
-    that are left until there are R - 2 f; of these, the mean of the R - 4 f values nearest to the
-    median of a coordinate counts.
-
-    Args:
-      stacked: models [M, ...].
-      ids: see `krum`, as for `reported`.
-      reported: whose models count.
-      byzantine: f, how many clients may be malicious. None: the most that the rule allows,
-        floor((R - 3) / 4).
-
-    Returns:
-      One model [...].
-
-    Example:
-      >>> models = jnp.array([[0.0], [1.0], [2.0], [3.0], [4.0], [5.0], [90.0]])
-      >>> bulyan(models, byzantine=1).tolist()
-      [2.0]
-    """
-    distances = squared_differences(stacked)
-    reported = everybody_if_nobody(len(distances), reported)
-    places = jnp.arange(len(distances)) if ids is None else ids
-    count = reported.sum()
-    most = jnp.maximum((count - 3) // 4, 0)
-    malicious = most if byzantine is None else jnp.minimum(byzantine, (count - 1) // 4)
-    number = jnp.maximum(count - 2 * malicious, 1)
-
-    def choose(turn: Array, left: Array) -> Array:
-        first = ranks(_krum_scores(distances, left, malicious), places) == 0
-        return left & ~(first & (turn < number))
-
-    left = jax.lax.fori_loop(0, len(distances), choose, reported)
-    chosen = reported & ~left
-    near = jnp.maximum(number - 2 * malicious, 1)
-    rank, some = jnp.arange(chosen.size), chosen.sum()
-    middle = (rank >= (some - 1) // 2) & (rank <= some // 2)
-
-    def leaf(x: Array) -> Array:
-        column = (-1, *[1] * (x.ndim - 1))
-        values = sorted_columns(jnp.where(chosen.reshape(column), x, jnp.inf))
-        of_middle = jnp.where(middle.reshape(column), values, 0.0)
-        centre = column_sum(of_middle) / middle.sum()
-        # The nearest ones follow each other. The first of them has as many before it as are farther
-        # from the centre than the one that would follow in its place; of two values as near the
-        # smaller one counts.
-        followed = jax.lax.dynamic_slice_in_dim(
-            jnp.concatenate([values, jnp.full_like(values, jnp.inf)]), near, chosen.size
-        )
-        farther = centre[None] - values > followed - centre[None]
-        first = column_sum(farther.astype(jnp.int32))[None]
-        place = rank.reshape(column)
-        nearest = jnp.where((place >= first) & (place < first + near), values, 0.0)
-        return column_sum(nearest) / near
-
-    return tree.cast_like(jax.tree.map(leaf, stacked), stacked)
 
 
 @checked

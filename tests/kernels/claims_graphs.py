@@ -13,7 +13,6 @@ from jaxfl.kernels import (
     combination,
     consensus,
     evidence,
-    filters,
     fomo,
     gossip,
     learned,
@@ -24,7 +23,6 @@ from jaxfl.kernels import (
     reversible,
     robust,
     sparse,
-    transport,
 )
 from jaxfl.kernels.projection import (
     capped_rows_by_jaxopt,
@@ -154,12 +152,6 @@ def capped(c):
 
 def capped_by_jaxopt(c):
     return capped_rows_by_jaxopt(grid(c), jnp.full((c.ids.size, c.ids.size), 0.6))
-
-
-def steps_between(places):
-    """The distances of places on a line."""
-    line = jnp.arange(float(places))
-    return jnp.abs(line[:, None] - line[None])
 
 
 def chosen(count):
@@ -508,70 +500,12 @@ TABLE = [
         "simplex",
         decades=15,
     ),
-    Kernel(
-        "robust.bulyan",
-        lambda c: robust.bulyan(c.models, c.ids, c.reported),
-        "none",
-        "between general",
-        1,
-    ),
     Kernel("robust.ranks", lambda c: robust.ranks(c.models[:, 0], c.ids), "rows", "nonnegative"),
     Kernel(
         "mixing.everybody_if_nobody",
         lambda c: mixing.everybody_if_nobody(len(c.ids), c.reported),
         "rows",
         "nonnegative",
-    ),
-    Kernel(
-        "filters.dnc",
-        lambda c: filters.dnc(c.models, KEY, c.reported, ids=c.ids)[None],
-        "columns",
-        "simplex general shift",
-        0,
-        tolerance=1e-4,
-    ),
-    Kernel(
-        "filters.fltrust",
-        lambda c: filters.fltrust(c.models, c.models[jnp.argmin(c.ids)], c.reported),
-        "none",
-        "general",
-        1,
-    ),
-    Kernel(
-        "filters.fisher_mean",
-        lambda c: filters.fisher_mean(c.models, jnp.abs(c.models[:, ::-1]), None, c.reported),
-        "none",
-        "between",
-        1,
-    ),
-    Kernel(
-        "filters.linear_cka",
-        lambda c: filters.linear_cka(c.models[..., None]),
-        "pairs",
-        "twins symmetric nonnegative",
-        0,
-    ),
-    Kernel(
-        "transport.sinkhorn_plan",
-        lambda c: transport.sinkhorn_plan(
-            jnp.abs(c.models),
-            mixing.size_weights(c.sizes),
-            jnp.full(c.models.shape[1], 1 / c.models.shape[1]),
-            1.0,
-        ),
-        "rows",
-        "nonnegative",
-        decades=4,
-        tolerance=1e-4,
-    ),
-    Kernel(
-        "transport.sinkhorn_distances",
-        lambda c: transport.sinkhorn_distances(
-            jax.nn.softmax(c.models), steps_between(c.models.shape[1]), 1.0, 20
-        ),
-        "pairs",
-        "twins nonnegative",
-        tolerance=1e-4,
     ),
     Kernel("robust.krum: one", chosen(1), "columns", "simplex general shift", 0),
     Kernel("robust.krum: several", chosen(None), "columns", "simplex general shift", 0),

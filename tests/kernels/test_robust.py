@@ -1,11 +1,12 @@
-"""Robust rules against NumPy programs written from the papers."""
+"""Robust rules against NumPy and SciPy programs written from the papers."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import optimize
 
-from jaxfl.kernels.robust import clip_updates, krum, median, trimmed_mean
+from jaxfl.kernels.robust import clip_updates, geometric_median, krum, median, trimmed_mean
 
 RNG = np.random.default_rng(0)
 SHAPES = {"kernel": (7, 3, 2), "bias": (7, 3)}
@@ -110,3 +111,32 @@ def test_the_trimmed_mean_has_the_derivative_of_the_values_that_it_keeps():
     x = jnp.array([[3.0], [-1.0], [2.0], [90.0], [0.5]])
     grad = jax.grad(lambda x: trimmed_mean(x, 0.2, jnp.ones(5, bool)).sum())(x)
     np.testing.assert_allclose(grad[:, 0], [1 / 3, 0, 1 / 3, 0, 1 / 3], atol=1e-6)
+
+
+def row(model):
+    return flat(jax.tree.map(lambda x: x[None], model))[0]
+
+
+@pytest.mark.parametrize("reported", [ALL, SOME], ids=["7", "5"])
+def test_the_geometric_median_has_the_least_sum_of_distances(reported):
+    """As SciPy's minimiser finds it."""
+    weights = np.random.default_rng(2).uniform(1, 3, size=7).astype(np.float32)
+    found = geometric_median(STACKED, jnp.asarray(weights), jnp.asarray(reported), steps=300)
+    matrix, shares = flat(STACKED)[reported], weights[reported]
+
+    def mean_distance(x):
+        return (shares * np.linalg.norm(matrix - x, axis=1)).sum()
+
+    best = optimize.minimize(mean_distance, matrix.mean(axis=0), method="BFGS", tol=1e-10)
+    np.testing.assert_allclose(row(found), best.x, atol=1e-3)
+
+
+def test_the_geometric_median_of_a_line_is_its_median_and_outliers_do_not_move_it():
+    line = jnp.array([[0.0], [1.0], [2.0], [3.0], [1e6]])
+    np.testing.assert_allclose(geometric_median(line, steps=400), [2.0], atol=1e-3)
+
+
+def test_without_reports_all_count():
+    nobody = jnp.zeros(7, bool)
+    np.testing.assert_array_equal(row(median(STACKED)), row(median(STACKED, nobody)))
+    np.testing.assert_array_equal(krum(STACKED), krum(STACKED, jnp.arange(7), nobody))

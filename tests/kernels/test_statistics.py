@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxfl.core.tree import scale
-from jaxfl.kernels import attention, cluster, consensus, filters, robust, similarity, sketch
+from jaxfl.kernels import attention, cluster, consensus, robust, similarity, sketch
 
 M = 6
 RNG = np.random.default_rng(0)
@@ -31,9 +31,7 @@ COMPARISONS = {
     "sketches": lambda x: sketch.sketches(KEY, x, 16),
     "kmeans": lambda x: cluster.kmeans(KEY, x, 3, jnp.arange(M)).assignment,
     "krum": lambda x: robust.krum(x, jnp.arange(M), jnp.ones(M, bool), 1, 2),
-    "bulyan": lambda x: robust.bulyan(x, jnp.arange(M), jnp.ones(M, bool), 0)["params"],
     "geometric_median": robust.geometric_median_weights,
-    "dnc": lambda x: filters.dnc(x, KEY, byzantine=1),
     "layer_norm": lambda x: jax.tree.leaves(attention.layer_norm(x)),
     "disagreement": lambda x: consensus.disagreement(jax.tree.map(lambda y: y[:, None], x)),
 }
@@ -54,14 +52,3 @@ def test_updates_of_parameters_and_of_statistics_are_cut_to_lengths_of_their_own
     factors = jnp.asarray(np.minimum(1, np.median(lengths) / lengths), jnp.float32)
     expected = scale(STATISTICS, factors)
     np.testing.assert_allclose(clipped["batch_stats"]["mean"], expected["mean"], rtol=1e-5)
-
-
-def test_fltrust_averages_statistics_as_they_are():
-    """Its trust is that of the parameters, and so is the length to which updates are cut."""
-    reference = jax.tree.map(lambda x: x[0], MODELS)
-    found = filters.fltrust(MODELS, reference)
-    plain = filters.fltrust({"params": PARAMETERS}, {"params": reference["params"]})
-    jax.tree.map(np.testing.assert_array_equal, found["params"], plain["params"])
-    trust = np.maximum(similarity.cosine(PARAMETERS)[0], 0)
-    expected = trust / trust.sum() @ np.asarray(STATISTICS["mean"])
-    np.testing.assert_allclose(found["batch_stats"]["mean"], expected, rtol=1e-5)
