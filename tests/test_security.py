@@ -371,7 +371,10 @@ def test_a_comparison_leads_nowhere_else(name, inside, capsys):
     write_run(inside / "secret_run", {"algorithm": "secret"})
     write_run(inside / "x" / "secret_run", {"algorithm": "secret"})
     write_run("table/fedavg")
-    rows = [{"algorithm": "fedavg", "run": name}, {"algorithm": name, "run": name}]
+    rows = [
+        {"algorithm": "fedavg", "directory": "fedavg", "run": name},
+        {"algorithm": name, "directory": name, "run": name},
+    ]
     Path("table/comparison.json").write_text(json.dumps(rows))
     before = files(inside)
     assert set(load_finished([Path("table")])) == {"fedavg"}

@@ -199,7 +199,7 @@ def prepare():
         "deep": DEEP,
         "list": '[{"algorithm": ["a"]}]',
         "directory": '[{"algorithm": "a", "directory": ["a"]}]',
-        "above": '[{"algorithm": "../../good", "run": "../../good"}]',
+        "above": '[{"algorithm": "a", "directory": "../../good", "run": "a"}]',
     }
     for name, text in comparisons.items():
         write_run(f"tables/{name}/fedavg")

@@ -141,7 +141,6 @@ def test_examples_that_no_client_holds_are_left_out_where_they_are_many():
 
 @pytest.mark.slow
 def test_the_digest_of_a_federation_is_that_of_the_padded_one():
-    """So that a run can be resumed which an earlier version began."""
     assert digest_arrays({"x": ragged(VALUES, PARTS)}) == digest_arrays({"x": PADDED})
     several = gather(resolve(Setting(partition="dirichlet", clients=4, test="own", seeds=2)))
     assert isinstance(several.federation.train.x, Ragged)

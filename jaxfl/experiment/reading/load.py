@@ -463,9 +463,7 @@ class FinishedRun:
     def _inputs(self) -> Inputs:
         inputs = self.summary.get("inputs")
         if inputs is None:
-            raise InputError(
-                f"{self.directory} is of an earlier version and holds no models: run again"
-            )
+            raise InputError(f"{self.directory} does not say what its models take: run again")
         return inputs
 
     @cached_property

@@ -229,10 +229,6 @@ def origin_of(
         options["class_weight"] = class_weight
     arrays = jax.tree.leaves([source.x_train, source.y_train, source.x_test, source.y_test])
     arrays += [source.weights, source.weights_test, source.groups, source.own_test]
-    # An earlier version knew no other split, and none but one; clients on disk have no folds.
-    del options["folds"]
-    if options["split"] is None:
-        del options["split"]
     return {name: list(v) if isinstance(v, tuple) else v for name, v in options.items()} | {
         "examples": digest_arrays([x for x in arrays if x is not None])
     }

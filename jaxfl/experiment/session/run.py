@@ -26,7 +26,7 @@ from jaxfl.experiment.session.run_directory import Draw
 from jaxfl.experiment.session.run_pictures import draw_run
 from jaxfl.experiment.session.run_program import Program, records, stops
 from jaxfl.experiment.store import files, locks
-from jaxfl.experiment.store.read_records import check_version, read_summary
+from jaxfl.experiment.store.read_records import read_summary
 from jaxfl.experiment.store.records import LineOfRun, Summary
 from jaxfl.simulation import processes
 from jaxfl.simulation.metrics import metric_of
@@ -176,7 +176,6 @@ def to_resume(directory: Path, rounds: int | None = None) -> Config:
     )
     check(os.path.isfile(directory / "config.json"), f"{directory} holds no run to resume: {hint}")
     config = load_config(directory / "config.json")
-    check_version(directory / "metrics.jsonl")
     if (directory / "summary.json").exists():
         stopped = read_summary(directory / "summary.json").get("stopped")
         check(

@@ -69,12 +69,7 @@ def _find(directory: Path, origin: dict[str, Any]) -> StoredFederation | None:
         f"--store {directory} holds the clients of another run ({', '.join(names)} differ): "
         "name a new directory",
     )
-    was = content.get(FILES)
-    if not isinstance(was, dict):
-        raise InputError(
-            f"--store {directory} is of an earlier version of jaxfl: remove the directory, and it "
-            "is made anew"
-        )
+    was = content[FILES]
     digests = digest_files(directory)
     # Other files beside the arrays are of no concern.
     now = {name: d for name, d in digests.items() if name in was or name.endswith(".npy")}
@@ -90,8 +85,8 @@ def _find(directory: Path, origin: dict[str, Any]) -> StoredFederation | None:
 def _read_origin(directory: Path) -> dict[str, Any]:
     try:
         content = parse_json((directory / ORIGIN).read_text())
-        if not isinstance(content, dict):
-            raise ValueError("no object")
+        if not isinstance(content, dict) or not isinstance(content.get(FILES), dict):
+            raise ValueError("no digests of files")
     except (OSError, ValueError) as error:
         raise InputError(
             f"--store {directory} holds no data that jaxfl run wrote ({type(error).__name__}): "

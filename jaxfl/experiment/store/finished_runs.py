@@ -80,7 +80,7 @@ def read_run(directory: Path, *, clients: bool = False) -> RunRecord:
       clients: read the scores of the clients too.
 
     Raises:
-      InputError: it holds no finished run, or one of an earlier version.
+      InputError: it holds no finished run.
     """
     summary = read_summary(directory / "summary.json", "leave it out")
     return RunRecord(
@@ -104,7 +104,7 @@ def _client_scores(run: Path) -> np.ndarray | None:
         scores = arrays["deployed_test"]
         return np.where(arrays["unseen"], np.nan, scores[-1]) if scores.ndim == 2 else None
     except (LookupError, ValueError) as error:
-        raise InputError(f"{file} is of an earlier version, or damaged: run again") from error
+        raise InputError(f"{file} is damaged: run again") from error
 
 
 def last_graph(run: Path) -> tuple[dict[str, np.ndarray], np.ndarray] | None:
@@ -120,7 +120,7 @@ def last_graph(run: Path) -> tuple[dict[str, np.ndarray], np.ndarray] | None:
 
 
 def _config(run: Path) -> Config | None:
-    """The config of a run; None if it is missing or of another version."""
+    """The config of a run; None if it is missing or damaged."""
     try:
         config = load_finished_config(run / "config.json")
     except InputError:
@@ -133,8 +133,7 @@ def _run_names(directory: Path) -> set[str] | None:
     file = directory / "comparison.json"
     if not file.exists():
         return None
-    # An earlier version named no directories: they had the names of the algorithms.
-    return {run.get("directory", run["algorithm"]) for run in read_comparison(file)}
+    return {run["directory"] for run in read_comparison(file)}
 
 
 def numbers_of(line: Mapping[str, Any], above: str = "") -> dict[str, float | int]:

@@ -50,13 +50,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     try:
         content = parse_json((folder / MANIFEST).read_text())
     except FileNotFoundError as error:
-        raise ValueError(f"no {MANIFEST}; an earlier version of jaxfl wrote none") from error
+        raise ValueError(f"no {MANIFEST}") from error
     except (OSError, ValueError) as error:
         raise ValueError(f"{MANIFEST} is damaged") from error
     if not isinstance(content, dict) or content.pop("manifest", "") != _digest(_as_bytes(content)):
         raise ValueError(f"{MANIFEST} is damaged")
-    if "pieces" not in content:
-        raise ValueError("an earlier version of jaxfl wrote it")
     if folder.name != f"{content['round']:06}":
         raise ValueError(f"it is of round {content['round']}")
     try:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from jaxfl.core.errors import InputError, check
+from jaxfl.core.errors import InputError
 from jaxfl.experiment.config import parse_json
 from jaxfl.experiment.store.parse import parse
 from jaxfl.experiment.store.records import (
@@ -28,7 +28,7 @@ def read_summary(file: Path, mend: str = "run again") -> Summary:
       mend: what to do if it is none, for the message.
 
     Raises:
-      InputError: the file cannot be read, is of an earlier version, or has a wrong field.
+      InputError: the file cannot be read or has a wrong field.
     """
     with _input_errors(f"{file.parent} is no run of jaxfl", mend):
         summary: Summary = _parse_text(file.read_text(), Summary, file)
@@ -53,18 +53,6 @@ def read_lines(file: Path, mend: str = "run again") -> list[Line]:
     with _input_errors(f"{file.parent} is no run of jaxfl", mend):
         texts = enumerate(file.read_text().splitlines(), start=1)
         return [_parse_text(text, Line, file, f", line {number}") for number, text in texts]
-
-
-def check_version(file: Path) -> None:
-    """Raises an `InputError` if a `metrics.jsonl` is of an earlier version.
-
-    A file that is missing or damaged passes: a run that goes on writes it anew.
-    """
-    try:
-        line = parse_json(file.read_text().partition("\n")[0])
-    except (OSError, ValueError):
-        return
-    _check_stages(line, file)
 
 
 def read_comparison(file: Path) -> list[ComparisonRun]:
@@ -144,8 +132,6 @@ def _input_errors(what: str, mend: str) -> Iterator[None]:
     """Within, what is wrong with a file is an `InputError`."""
     try:
         yield
-    except InputError:
-        raise
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise InputError(f"{what} ({reason!s:.200}): {mend}") from error
@@ -156,26 +142,10 @@ def _parse_text(text: str, hint: Any, file: Path, place: str = "") -> Any:
 
     Raises:
       ValueError: it does not; the message names the file and the field.
-      InputError: it is of an earlier version.
     """
     try:
         value = parse_json(text)
-        _check_stages(value, file)
         parse(value, hint)
-    except InputError:
-        raise
     except ValueError as error:
         raise ValueError(f"{file.name}{place}: {error}") from error
     return value
-
-
-def _check_stages(value: Any, file: Path) -> None:
-    """Raises an `InputError` if a summary or a line has the stages of an earlier version."""
-    if isinstance(value, dict):
-        final = value.get("final")
-        stages = final if isinstance(final, dict) else value
-        check(
-            "before" not in stages or "deployed" in stages,
-            f"{file} is of an earlier version of jaxfl, which called scores `before` and `after`: "
-            "run again",
-        )

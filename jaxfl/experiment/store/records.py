@@ -1,7 +1,7 @@
 """What the files of runs, comparisons and searches hold, as types; `read_records` reads them.
 
-A file is valid if each field that its type names has a value of this type. Further fields, of a
-later version, are left alone. docs/files.md says what the fields mean.
+A file is valid if each field that its type names has a value of this type. Further fields
+are left alone. docs/files.md says what the fields mean.
 """
 
 from dataclasses import dataclass
@@ -118,7 +118,7 @@ class RunName(TypedDict):
 
 
 class Summary(RunName, TimedStatistics, Traffic):
-    """The content of `summary.json`. An earlier version did not write what is not required."""
+    """The content of `summary.json`."""
 
     measure: str  # the metric of these scores, the first one that was named
     final: SeedStatistics
@@ -144,7 +144,7 @@ class ComparisonRun(TypedDict):
     """What is read of an entry of `comparison.json`."""
 
     algorithm: str
-    directory: NotRequired[str]  # without one it has the name of the algorithm
+    directory: str
 
 
 class ComparisonEntry(ComparisonRun, TimedStatistics, Amounts):

@@ -46,14 +46,12 @@ def build_finished(runs: Runs) -> dict[str, Built]:
       runs: of `load_finished`.
 
     Raises:
-      InputError: a run of an earlier version, or data that are not there.
+      InputError: a run without its config.json, or data that are not there.
     """
     ready = {}
     for label, run in runs.items():
         if run.config is None:
-            raise InputError(
-                f"{label} has no config.json of this version: leave it out, or run it again"
-            )
+            raise InputError(f"{label} has no config.json of jaxfl: leave it out, or run it again")
         resolved = resolve(run.config)
         ready[label] = build(resolved, gather(resolved))
     return ready

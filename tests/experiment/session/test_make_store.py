@@ -119,7 +119,7 @@ def test_a_new_run_names_the_file_of_a_store_that_has_changed(name, store, tmp_p
 def test_a_store_without_digests_is_refused(store, tmp_path):
     shutil.copytree(store, tmp_path / "x")
     (tmp_path / "x/origin.json").write_text(json.dumps(ORIGIN))
-    with pytest.raises(InputError, match="is of an earlier version of jaxfl"):
+    with pytest.raises(InputError, match="holds no data that jaxfl run wrote"):
         open_stored(tmp_path / "x", ORIGIN, never)
 
 
