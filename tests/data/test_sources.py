@@ -22,6 +22,9 @@ def arrays(**changes):
     return good | changes
 
 
+WORDS = {"x_train": np.ones((20, 4), np.int32), "x_test": np.ones((6, 4), np.int32)}
+
+
 def replaced(name, place, value):
     array = arrays()[name].copy()
     array[place] = value
@@ -141,7 +144,29 @@ def test_a_number_of_classes_allows_labels_that_do_not_occur():
             r"owners of the data have shape \(3,\) and type int64: expected integers \(20,\)",
         ),
         ({"groups": np.ones(20)}, r"groups of the data have shape .* float64: expected integers"),
+        ({"owners": np.zeros((20, 2), int)}, r"shape \(20, 2\) and type int64: expected integers"),
+        ({"owners": np.zeros(20)}, r"type float64: expected integers \(20,\)"),
         ({"vocabulary": [9]}, "expected integers, and one number of values"),
+        (WORDS | {"vocabulary": ["a"]}, r"is \['a'\]: expected positive integers"),
+        (WORDS | {"vocabulary": np.array(5)}, "is 5: expected positive integers, a list of them"),
+        (WORDS | {"vocabulary": [np.nan]}, "expected positive integers"),
+        (WORDS | {"vocabulary": [-3]}, r"is \[-3\]: expected positive integers"),
+        (WORDS | {"vocabulary": [1]}, r"x_train of the data holds ids outside 0 to \[0\]"),
+        (WORDS | {"vocabulary": [2**62]}, "vocabulary of the data"),
+        ({"x_train": np.full((20, 4), 1e300)}, "x_train of the data holds 80 NaN or infinite"),
+        ({"x_train": np.ones((20, 4), complex)}, "has type complex128: expected real numbers"),
+        ({"x_train": np.zeros((20, 0)), "x_test": np.zeros((6, 0))}, r"has shape \(20, 0\)"),
+        ({"x_train": np.zeros((0, 4)), "y_train": np.zeros(0, int)}, r"has shape \(0, 4\)"),
+        (
+            {"x_train": np.array(3.0), "y_train": np.array(3)},
+            r"has shape \(\): expected \[examples",
+        ),
+        ({"y_train": np.full(20, 2**63, np.uint64)}, "number them without gaps"),
+        ({"y_test": np.arange(6) / 2}, "y_test of the data has type float64: expected integer"),
+        ({"y_train": np.full(20, np.nan), "y_test": np.zeros(6)}, "holds 20 NaN or infinite"),
+        ({"y_train": np.arange(20) % 2 == 0}, "has type bool: expected integer labels"),
+        ({"x_test": None}, r"y_test of the data has shape \(6,\): expected \(0,\)"),
+        ({"y_test": None}, r"y_test of the data has shape \(0,\): expected \(6,\)"),
         ({"x_train": np.array([["a"] * 4] * 20)}, "expected real numbers"),
         ({"x_train": np.zeros(20)}, r"expected \[examples, \*feature\]"),
         (
@@ -175,7 +200,11 @@ def test_hostile_and_damaged_files_are_refused_and_never_unpickled(tmp_path, mon
     (tmp_path / "empty.npz").write_bytes(b"")
     with (tmp_path / "single.npz").open("wb") as file:
         np.save(file, np.zeros(3))
-    for name in ("bomb", "pickle", "half", "empty", "single"):
+    np.savez_compressed(tmp_path / "corrupt.npz", x_train=np.arange(4000.0), y_train=0)
+    corrupt = bytearray((tmp_path / "corrupt.npz").read_bytes())
+    corrupt[200:300] = bytes(100)
+    (tmp_path / "corrupt.npz").write_bytes(corrupt)
+    for name in ("bomb", "pickle", "half", "empty", "single", "corrupt"):
         with pytest.raises(InputError, match="as plain npz arrays"):
             load(name, tmp_path)
     np.savez(tmp_path / "partial.npz", x_train=np.zeros((2, 2)))
