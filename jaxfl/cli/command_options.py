@@ -39,15 +39,10 @@ class ProcessOptions:
 class LaunchOptions:
     """Workers that share a comparison or a search: each takes what no other one has."""
 
-    workers: Annotated[int | None, WORKERS] = None
-    """start so many workers, and show what they have done"""
-    launcher: Literal["local", "slurm"] = "local"
-    """what starts them: this machine, or SLURM through submitit (the extra `slurm`), a job each"""
+    workers: Annotated[int | None, Range(low=0, high=10_000)] = None
+    """start so many workers, and show what they have done; with 0, only write what workers need"""
     gpus_per_worker: Annotated[int | None, DEVICES] = None
     """GPUs of each worker"""
-    slurm: Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE ...")] = ()
-    """options of sbatch for the job of a worker, such as time=02:00:00 partition=gpu account=me
-    cpus-per-task=8"""
 
 
 @dataclass(frozen=True)

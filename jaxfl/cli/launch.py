@@ -1,11 +1,8 @@
-"""Starts workers that share a comparison or a search, here or by SLURM, and follows them."""
+"""Starts workers that share a comparison or a search, and follows them."""
 
 import contextlib
-import importlib.util
 import multiprocessing
 import os
-import shlex
-import shutil
 import signal
 import socket
 import sys
@@ -26,7 +23,7 @@ from jaxfl.cli.progress import Follower, SearchFollower
 from jaxfl.cli.search import check_as_it_began, is_search, show_search, trials_of
 from jaxfl.cli.start import directory, settle
 from jaxfl.cli.worker import check_one_process, check_workers
-from jaxfl.core.errors import InputError, check
+from jaxfl.core.errors import check
 from jaxfl.experiment.config import load_configs, resolve
 from jaxfl.experiment.config.hints import check_fields
 from jaxfl.experiment.config.rules import metrics_of
@@ -42,8 +39,6 @@ from jaxfl.experiment.tables.formats import print_scores
 Command = Compare | Resume | Sweep
 # Executes the words after `jaxfl` and returns the exit code.
 Program = Callable[[Sequence[str]], int]
-# SLURM sends SIGTERM so many seconds before the time is up: a worker then writes a checkpoint.
-SIGNAL = "TERM@120"
 # A GPU of NVIDIA is such a file on Linux.
 GPUS = "nvidia[0-9]*"
 DEVICES = Path("/dev")
@@ -59,14 +54,9 @@ def asks_for_workers(command: object) -> TypeGuard[Command]:
     if not isinstance(command, LaunchOptions):
         return False
     starts = command.workers is not None
-    given = (command.launcher, command.gpus_per_worker, command.slurm) != ("local", None, ())
     check(
-        starts or not given,
-        "--launcher, --gpus-per-worker and --slurm are about workers: give --workers, how many",
-    )
-    check(
-        not starts or command.launcher == "slurm" or not command.slurm,
-        "--slurm has options of sbatch: add --launcher slurm, or leave it out",
+        starts or command.gpus_per_worker is None,
+        "--gpus-per-worker is about workers: give --workers, how many",
     )
     is_worker = isinstance(command, Resume) and command.worker
     check(
@@ -84,24 +74,29 @@ def launch_workers(command: Command, console: Console, program: Program) -> None
       console: where to print.
       program: the command line, which each worker executes.
     """
-    check_fields(command, "workers", "gpus_per_worker", "launcher")
-    count = command.workers or 1
+    check_fields(command, "workers", "gpus_per_worker")
+    count = command.workers or 0
     if not isinstance(command, Sweep):
         check_one_process(command)
-    start = _launcher(command, count, console)
+    shares = _shares_of_gpus(command.gpus_per_worker, count)
     # This process computes no run, and an accelerator is for the workers.
     jax.config.update("jax_platforms", "cpu")
     settle(command, command.devices or "auto", console)
     # Before its workers are within, another command must not plan something else there.
     with _planned(command) as out, locks.shared(out):
+        if count == 0:
+            text = f"{out} is ready for workers: jaxfl resume {out} --worker starts one"
+            return console.print(text, markup=False, highlight=False, soft_wrap=True)
         logs = out.absolute() / files.LOGS
         began = time.time()
         first, last = sweep.ENDS if is_search(out) else ENDS
-        option = _words_of_launcher(command, count)
+        option = f"--workers {count}"
+        if command.gpus_per_worker is not None:
+            option += f" --gpus-per-worker {command.gpus_per_worker}"
         with (
             hint(out, first, last, option=option),
             _follower(out, console) as follow,
-            start(program, _words(command, out), count, logs) as is_working,
+            _start(program, _words(command, out), shares, logs) as is_working,
         ):
             follow(is_working)
         # A search without any score is given up.
@@ -112,18 +107,6 @@ def launch_workers(command: Command, console: Console, program: Program) -> None
             f"{advice}",
         )
         _show(command, out, console)
-
-
-def _words_of_launcher(command: Command, count: int) -> str:
-    """The options by which the same workers start again."""
-    words = [f"--workers {count}"]
-    if command.launcher != "local":
-        words += [f"--launcher {command.launcher}"]
-    if command.gpus_per_worker is not None:
-        words += [f"--gpus-per-worker {command.gpus_per_worker}"]
-    if command.slurm:
-        words += ["--slurm", *map(shlex.quote, command.slurm)]
-    return " ".join(words)
 
 
 @contextlib.contextmanager
@@ -194,28 +177,6 @@ def _reason(logs: Path, began: float) -> str:
     return f" ({lines[-1].strip().removeprefix('jaxfl: '):.300})" if lines else ""
 
 
-Start = Callable[
-    [Program, list[str], int, Path], contextlib.AbstractContextManager[Callable[[], bool]]
-]
-
-
-def _launcher(command: Command, count: int, console: Console) -> Start:
-    """What starts the workers, checked before anything is written.
-
-    Within what it returns there are workers; the function that this yields says whether one of them
-    may still write.
-    """
-    gpus = command.gpus_per_worker
-    if command.launcher == "local":
-        shares = _shares_of_gpus(gpus, count)
-        return lambda program, words, count, logs: _local(program, words, shares, logs)
-    options = _parse_slurm(command.slurm)
-    _check_slurm()
-    return lambda program, words, count, logs: _slurm(
-        program, words, count, logs, gpus, options, console
-    )
-
-
 def _shares_of_gpus(each: int | None, count: int) -> list[str | None]:
     """The GPUs that each worker of this machine sees, as CUDA_VISIBLE_DEVICES has them.
 
@@ -237,7 +198,7 @@ def _shares_of_gpus(each: int | None, count: int) -> list[str | None]:
 
 
 @contextlib.contextmanager
-def _local(
+def _start(
     program: Program, words: list[str], shares: list[str | None], logs: Path
 ) -> Iterator[Callable[[], bool]]:
     with processes(run_worker, [(program, words, share, logs) for share in shares]) as workers:
@@ -311,73 +272,3 @@ def _stop(workers: Sequence[BaseProcess]) -> None:
             return
         except KeyboardInterrupt:
             continue
-
-
-def _parse_slurm(pairs: Sequence[str]) -> dict[str, str]:
-    """`("time=02:00:00", "cpus_per_task=4")` -> the options of sbatch.
-
-    Raises:
-      InputError: no pairs, or no time.
-    """
-    options = {"signal": SIGNAL}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        name = name.replace("-", "_")  # as submitit names its own, which these replace
-        check(
-            bool(name and equals and value and "\n" not in pair),
-            f"--slurm {pair!r}: expected KEY=VALUE, an option of sbatch, such as partition=gpu",
-        )
-        options[name] = value
-    check(
-        "time" in options,
-        "--launcher slurm needs the time that a worker may take: add --slurm time=02:00:00",
-    )
-    return options
-
-
-def _check_slurm() -> None:
-    """Raises an `InputError` where no worker can be handed to SLURM."""
-    check(
-        importlib.util.find_spec("submitit") is not None,
-        "--launcher slurm needs submitit, which is not installed: pip install 'jaxfl[slurm]'",
-    )
-    check(
-        shutil.which("sbatch") is not None and shutil.which("srun") is not None,
-        "--launcher slurm, and there is no sbatch here: start it where jobs are submitted, or "
-        "leave it out",
-    )
-
-
-@contextlib.contextmanager
-def _slurm(
-    program: Program,
-    words: list[str],
-    count: int,
-    logs: Path,
-    gpus: int | None,
-    options: dict[str, str],
-    console: Console,
-) -> Iterator[Callable[[], bool]]:
-    import submitit  # pyright: ignore[reportMissingImports]
-
-    try:
-        executor = submitit.SlurmExecutor(folder=logs)
-        executor.update_parameters(
-            job_name="jaxfl",
-            gpus_per_node=gpus,
-            stderr_to_stdout=True,
-            additional_parameters=options,
-        )
-        with executor.batch():
-            jobs = [executor.submit(program, words) for _ in range(count)]
-    except Exception as error:  # what sbatch says, and whatever submitit raises
-        raise InputError(
-            f"SLURM takes no workers ({' '.join(str(error).split()):.300}): mend --slurm, or leave "
-            "out --launcher slurm"
-        ) from error
-    name = jobs[0].job_id.split("_")[0]
-    console.print(f"{count} workers are submitted as job {name}", highlight=False)
-    try:
-        yield lambda: not all(job.done() for job in jobs)
-    except KeyboardInterrupt as stop:
-        raise type(stop)(f"the workers go on: scancel {name} stops them") from stop

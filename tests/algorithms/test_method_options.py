@@ -11,7 +11,16 @@ import pytest
 from toys import linear, opposite_groups, quick_key, run
 
 import jaxfl
-from jaxfl.algorithms import ALGORITHMS, gfedmtl, krum, multi_krum, pfedgat, trimmed_mean
+from jaxfl.algorithms import (
+    ALGORITHMS,
+    gfedmtl,
+    gossip,
+    krum,
+    multi_krum,
+    pfedgat,
+    push_sum,
+    trimmed_mean,
+)
 from jaxfl.core.errors import InputError
 from jaxfl.core.options import listed_names, options_of
 from jaxfl.core.types import Cohort
@@ -23,11 +32,13 @@ def named(factory):
     return {name: listed for name, listed in options.items() if listed}
 
 
-def test_an_unknown_name_is_refused(factory):
-    for name, listed in named(factory).items():
-        message = f"{name} of {factory.__name__} is 'bogus': expected .*one of {', '.join(listed)}$"
-        with pytest.raises(InputError, match=message):
-            factory(linear(), **{name: "bogus"})
+@pytest.mark.parametrize("method", [gossip, push_sum])
+def test_a_graph_that_is_neither_a_name_nor_a_file_is_refused(method):
+    """All other options whose values are names are asked in tests/test_names.py."""
+    listed = ", ".join(named(method)["graph"])
+    message = f"graph of {method.__name__} is 'bogus': expected .*one of {listed}$"
+    with pytest.raises(InputError, match=message):
+        method(linear(), graph="bogus")
 
 
 def test_many_options_have_names_as_values():

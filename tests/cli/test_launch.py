@@ -1,4 +1,4 @@
-"""The command line starts workers, here and by SLURM, and shows what they have done."""
+"""The command line starts workers, and shows what they have done."""
 
 import contextlib
 import json
@@ -12,7 +12,6 @@ import pytest
 from kill import content, same
 
 from jaxfl.cli import launch, main
-from jaxfl.core.errors import InputError
 from jaxfl.experiment.store import files
 
 
@@ -25,16 +24,9 @@ from jaxfl.experiment.store import files
             "holds no comparison or search that workers could share",
         ),
         (["resume", ".", "--worker", "--workers", "2"], "--worker is one worker and --workers"),
-        (["compare", "--workers", "0"], "--workers is 0"),
+        (["compare", "--workers", "-1"], "--workers is -1"),
         (["compare", "--workers", "2", "--join", "cluster"], "a worker is one process"),
         (["compare", "--gpus-per-worker", "1"], "give --workers, how many"),
-        (["sweep", "--launcher", "slurm"], "give --workers, how many"),
-        (["compare", "--workers", "2", "--slurm", "time=1"], "add --launcher slurm, or leave"),
-        (["compare", "--workers", "2", "--launcher", "slurm"], "add --slurm time=02:00:00"),
-        (
-            ["compare", "--workers", "2", "--launcher", "slurm", "--slurm", "time"],
-            "'time': expected KEY=VALUE, an option of sbatch",
-        ),
         (
             ["compare", "--workers", "2", "--gpus-per-worker", "400"],
             "2 workers with 400 GPUs each are asked for, and this machine has",
@@ -86,6 +78,28 @@ def test_two_workers_are_started_and_their_files_are_those_of_one_process(
     assert "is finished" in capfd.readouterr().err
 
 
+@pytest.mark.slow(seconds=10)
+@pytest.mark.parametrize(
+    ("words", "table"),
+    [
+        (["compare", "local", "fedavg"], "comparison.json"),
+        (["sweep", "fedprox", "--over", "mu=0.1,1"], "sweep.json"),
+    ],
+)
+def test_without_a_worker_the_directory_is_ready_for_some(
+    words, table, tmp_path, monkeypatch, capsys
+):
+    """As jobs of a cluster take it, each a worker."""
+    monkeypatch.chdir(tmp_path)
+    assert main([*words, *OPTIONS, "--workers", "0", "--out", "x"]) == 0
+    assert "x is ready for workers: jaxfl resume x --worker starts one" in capsys.readouterr().out
+    assert not Path("x", table).exists()
+    assert not list(Path("x").glob("*/metrics.jsonl"))
+    assert main(["resume", "x", "--worker"]) == 0
+    assert "written to x" in capsys.readouterr().out
+    assert Path("x", table).exists()
+
+
 @pytest.mark.slow(seconds=30)
 def test_two_workers_search_and_their_files_are_those_of_one_process(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
@@ -122,7 +136,7 @@ def test_another_command_replaces_no_comparison_whose_workers_are_about_to_start
         assert main(words) == 2
         yield lambda: False
 
-    monkeypatch.setattr(launch, "_launcher", lambda *_: start)
+    monkeypatch.setattr(launch, "_start", start)
     assert main([*words, "--workers", "2"]) == 2
     other, own = capsys.readouterr().err.splitlines()
     assert other.startswith("jaxfl: another process writes the run in x: wait for its end (")
@@ -159,8 +173,8 @@ def test_workers_end_when_their_launcher_is_killed(tmp_path):
 
 
 def start_nothing(*arguments):
-    """A launcher whose workers never begin and never end."""
-    return lambda *arguments: contextlib.nullcontext(lambda: True)
+    """Workers that never begin and never end."""
+    return contextlib.nullcontext(lambda: True)
 
 
 @pytest.mark.slow
@@ -176,7 +190,7 @@ def test_an_interruption_says_how_workers_go_on(watch, words, tmp_path, monkeypa
         raise KeyboardInterrupt
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(launch, "_launcher", start_nothing)
+    monkeypatch.setattr(launch, "_start", start_nothing)
     monkeypatch.setattr(launch, watch, stop)
     assert main([*words, "--workers", "2", "--out", "x"]) == 130
     assert "jaxfl: interrupted: jaxfl resume x --workers 2 goes on" in capsys.readouterr().err
@@ -191,7 +205,7 @@ def test_the_complaint_of_a_worker_is_shown(tmp_path, monkeypatch, capsys):
         return contextlib.nullcontext(lambda: False)
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(launch, "_launcher", lambda *arguments: fail)
+    monkeypatch.setattr(launch, "_start", fail)
     assert main(["compare", "local", *OPTIONS, "--workers", "2", "--out", "x"]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert "no worker is at work, and x is not finished (the disk is full): see" in said
@@ -205,107 +219,10 @@ def test_a_search_without_a_score_does_not_go_on(tmp_path, monkeypatch, capsys):
         return contextlib.nullcontext(lambda: False)
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(launch, "_launcher", lambda *arguments: give_up)
+    monkeypatch.setattr(launch, "_start", give_up)
     monkeypatch.setattr(launch, "watch_search", lambda *arguments, **options: None)
     words = ["sweep", "local", *OPTIONS, "--over", "lr=0.1"]
     assert main([*words, "--workers", "2", "--out", "x"]) == 2
     said = capsys.readouterr().err
     assert "no worker is at work, and x is not finished: see" in said
     assert "goes on" not in said
-
-
-SUBMITIT = '''
-"""Stands for submitit: a job is executed as it is submitted."""
-import contextlib
-
-SUBMITTED = []
-
-
-class Job:
-    job_id = "17_0"
-
-    def done(self):
-        return True
-
-
-class SlurmExecutor:
-    def __init__(self, folder):
-        SUBMITTED.append(folder)
-
-    def update_parameters(self, **parameters):
-        SUBMITTED.append(parameters)
-
-    def batch(self):
-        return contextlib.nullcontext()
-
-    def submit(self, function, *arguments):
-        SUBMITTED.append(function(*arguments))
-        return Job()
-'''
-
-
-@pytest.fixture
-def slurm(tmp_path, monkeypatch):
-    """SLURM and submitit, or what stands for them."""
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "submitit.py").write_text(SUBMITIT)
-    for name in ("sbatch", "srun"):
-        (tmp_path / "site" / name).write_text("#!/bin/sh\n")
-        (tmp_path / "site" / name).chmod(0o755)
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    monkeypatch.setenv("PATH", f"{tmp_path / 'site'}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.chdir(tmp_path)
-    yield
-    sys.modules.pop("submitit", None)
-
-
-SLURM = ["--workers", "2", "--launcher", "slurm", "--gpus-per-worker", "1", "--slurm"]
-
-
-@pytest.mark.slow(seconds=8)
-def test_slurm_gets_the_workers_through_submitit(slurm, tmp_path, capsys):
-    options = ["--rounds", "1", "--local-steps", "1", "--model", "linear", "--clients", "5"]
-    slurm_options = ["time=02:00:00", "cpus-per-task=8", "signal=TERM@300"]
-    words = ["compare", "local", *options, "--out", "x", *SLURM, *slurm_options]
-    assert main(words) == 0
-    import submitit  # pyright: ignore[reportMissingImports]
-
-    folder, parameters, *codes = submitit.SUBMITTED
-    assert folder == tmp_path / "x" / files.LOGS
-    assert parameters == {
-        "job_name": "jaxfl",
-        "gpus_per_node": 1,
-        "stderr_to_stdout": True,
-        "additional_parameters": {
-            "time": "02:00:00",
-            "cpus_per_task": "8",
-            "signal": "TERM@300",
-        },
-    }
-    assert codes == [0, 0]
-    assert "2 workers are submitted as job 17" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_slurm_without_slurm_is_refused(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    assert main(["compare", *SLURM, "time=1"]) == 2
-    assert "needs submitit, which is not installed: pip install" in capsys.readouterr().err
-    (tmp_path / "submitit.py").write_text("")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert main(["compare", *SLURM, "time=1"]) == 2
-    assert "there is no sbatch here" in capsys.readouterr().err
-
-
-def test_local_workers_share_the_gpus(monkeypatch, tmp_path):
-    monkeypatch.setenv(launch.VISIBLE, "3,5,6,7")
-    assert launch._shares_of_gpus(2, 2) == ["3,5", "6,7"]
-    assert launch._shares_of_gpus(None, 2) == [None, None]
-    with pytest.raises(InputError, match="this machine has 4: start fewer"):
-        launch._shares_of_gpus(1, 5)
-    monkeypatch.delenv(launch.VISIBLE)
-    monkeypatch.setattr(launch, "DEVICES", tmp_path)
-    for name in ("nvidia0", "nvidia1", "nvidiactl"):
-        (tmp_path / name).touch()
-    assert launch._shares_of_gpus(1, 2) == ["0", "1"]
