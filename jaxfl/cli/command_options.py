@@ -52,10 +52,6 @@ class SetOptions:
     conformal: Annotated[float | None, SHARE] = None
     """share of the sets that may miss the truth: with predict the set of labels or the interval of
     each example, with report how often those of each client hold it, see docs/guides/sets.md"""
-    set_score: Literal["lac", "aps", "absolute", "normalised"] | None = None
-    """of sets of classes, as few labels as can be (lac, the default) or more where an example is
-    hard (aps); of numbers, intervals of one width (absolute, the default), or wider where errors
-    of near training examples are larger (normalised)"""
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,7 @@ def add_sets(
         "--which, --seed and --fold",
     )
     alpha = command.conformal or 0.0
-    found = calibrate(run, command.set_score)
+    found = calibrate(run)
     limit, count = found.threshold(client, command.calibration, alpha)
     if math.isinf(limit):
         warn(

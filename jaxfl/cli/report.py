@@ -99,7 +99,7 @@ def coverage_tables(runs: Runs, command: Report) -> list[Section]:
     for label, run in runs.items():
         if run.directory is None or run.config is None:
             raise InputError(f"{label} has no config.json that this version can read: leave it out")
-        found = calibrate(FinishedRun(run.directory, run.config), command.set_score)
+        found = calibrate(FinishedRun(run.directory, run.config))
         tables.append(coverage_section(label, found, alpha))
     return tables
 

@@ -19,10 +19,8 @@ from jaxfl.core.options import checked
 from jaxfl.experiment.reading.load import FinishedRun
 from jaxfl.experiment.store.graph_file import WEIGHTS, open_graph
 
-Score = Literal["lac", "aps", "absolute", "normalised"]
 Calibration = Literal["own", "all", "graph"]
 CALIBRATIONS: tuple[Calibration, ...] = get_args(Calibration)
-NEAREST = 10  # training examples whose errors say how hard an example is
 INSTANTS = 41  # at which a curve is read
 
 
@@ -37,28 +35,22 @@ class Coverage(NamedTuple):
 
 
 @checked
-def misfits(outputs: np.ndarray, score: Score = "lac") -> np.ndarray:
+def misfits(outputs: np.ndarray) -> np.ndarray:
     """How badly each label would fit the prediction of each example [n, classes].
+
+    It is one less the label's probability (Sadinle, Lei and Wasserman, Least ambiguous set-valued
+    classifiers, JASA, 2019).
 
     Args:
       outputs: logits [n, classes].
-      score: "lac": one less the label's probability (Sadinle, Lei and Wasserman, Least ambiguous
-        set-valued classifiers, JASA, 2019). "aps": the sum of the probabilities that are not
-        smaller than the label's (Romano, Sesia and Candès, Classification with valid and adaptive
-        coverage, NeurIPS 2020, equation 5, without the randomisation).
 
     Example:
-      >>> logits = np.log([[0.6, 0.3, 0.1]])
-      >>> misfits(logits).round(1).tolist(), misfits(logits, "aps").round(1).tolist()
-      ([[0.4, 0.7, 0.9]], [[0.6, 0.9, 1.0]])
+      >>> misfits(np.log([[0.6, 0.3, 0.1]])).round(1).tolist()
+      [[0.4, 0.7, 0.9]]
     """
     shifted = np.asarray(outputs, float) - np.max(outputs, axis=1, keepdims=True)
     chances = np.exp(shifted)
-    chances = chances / chances.sum(axis=1, keepdims=True)
-    if score == "lac":
-        return 1 - chances
-    as_likely = chances[:, None, :] >= chances[:, :, None]
-    return np.where(as_likely, chances[:, None, :], 0.0).sum(axis=2)
+    return 1 - chances / chances.sum(axis=1, keepdims=True)
 
 
 def threshold(scores: np.ndarray, weights: np.ndarray, alpha: float) -> float:
@@ -120,7 +112,6 @@ class Calibrated(NamedTuple):
     """The scores of the validation examples of all clients of a run, by their own models."""
 
     run: FinishedRun
-    score: Score
     classes: int  # 0 for numbers and times
     scores: list[np.ndarray]  # of each client [C][n]
     graph: np.ndarray | None  # what an example of each client weighs for each one [C, C]
@@ -150,15 +141,12 @@ class Calibrated(NamedTuple):
           alpha: the share of sets that may miss the truth.
         """
         limit, _ = self.threshold(client, by, alpha)
-        expected = expectations(self.run, client, x, self.score, self.seed)
+        expected = expectations(self.run, client, x, self.seed)
         if self.classes:
-            return misfits(expected, self.score) <= limit
-        centre, scale = expected.T
-        # An infinite limit is one of a scale of 0 too.
-        away = limit * scale if np.isfinite(limit) else np.full_like(scale, np.inf)
+            return misfits(expected) <= limit
         if is_survival(self.run):
-            return np.stack([np.exp(centre - away), np.full_like(centre, np.inf)], axis=1)
-        return np.stack([centre - away, centre + away], axis=1)
+            return np.stack([np.exp(expected - limit), np.full_like(expected, np.inf)], axis=1)
+        return np.stack([expected - limit, expected + limit], axis=1)
 
     def coverage(self, client: int, by: Calibration, alpha: float) -> Coverage:
         """What the sets of a client are worth on its test examples; NaN without any."""
@@ -179,23 +167,21 @@ class Calibrated(NamedTuple):
 
 
 @checked
-def calibrate(
-    run: FinishedRun, score: Score | None = None, *, seed: int | None = None
-) -> Calibrated:
+def calibrate(run: FinishedRun, *, seed: int | None = None) -> Calibrated:
     """The scores of all clients' validation examples.
+
+    That of a class is its misfit, see `misfits`, that of a number its distance from the prediction.
+    That of a time to an event is the log of the expected time over the observed one, so that sets
+    are lower bounds of the observed time, and of that of the event, which is never earlier (Candès,
+    Lei and Ren, Conformalized survival analysis, JRSS B, 2023, section 2.1).
 
     Args:
       run: with its models, whose data set is at hand.
-      score: of classes "lac" or "aps", see `misfits`; of numbers "absolute", the distance of the
-        prediction, or "normalised", that over `difficulties`; "lac" and "absolute" if None. Of
-        times to an event it is the log of the expected time over the observed one, so that sets are
-        lower bounds of the observed time, and of that of the event, which is never earlier
-        (Candès, Lei and Ren, Conformalized survival analysis, JRSS B, 2023, section 2.1).
       seed: of the run, if it has several; the first if None.
 
     Raises:
-      InputError: targets are not one label, number or time, or of another kind than the score,
-        clients were validated on the test set, or the models or the data set are not there.
+      InputError: targets are not one label, number or time, clients were validated on the test set,
+        or the models or the data set are not there.
 
     Example:
       >>> found = calibrate(load("runs/digits"))
@@ -215,31 +201,21 @@ def calibrate(
     )
     clients = range(run.config.clients or 0)
     classes = 0 if survival else int(inputs.get("classes", 0))
-    known: list[Score] = ["lac", "aps"] if classes else ["absolute", "normalised"]
-    known = known[:1] if survival else known
-    chosen = known[0] if score is None else score
-    check(
-        chosen in known,
-        f"--set-score is {chosen}: of the targets of {run.directory} expected one of "
-        f"{' '.join(known)}",
-    )
     scores = []
     for client in clients:
         x, y, _ = run.val(client, seed=seed)
         if not len(y):
             scores.append(np.zeros(0))
             continue
-        expected = expectations(run, client, x, chosen, seed)
+        expected = expectations(run, client, x, seed)
         if classes:
-            scores.append(misfits(expected, chosen)[np.arange(len(y)), y])
-            continue
-        centre, scale = expected.T
-        if survival:
+            scores.append(misfits(expected)[np.arange(len(y)), y])
+        elif survival:
             with np.errstate(divide="ignore"):
-                scores.append(centre - np.log(y[:, 0].astype(float)))
+                scores.append(expected - np.log(y[:, 0].astype(float)))
         else:
-            scores.append(np.abs(centre - y.reshape(-1)) / scale)
-    return Calibrated(run, chosen, classes, scores, _graph(run, clients, seed), seed)
+            scores.append(np.abs(expected - y.reshape(-1)))
+    return Calibrated(run, classes, scores, _graph(run, clients, seed), seed)
 
 
 def is_survival(run: FinishedRun) -> bool:
@@ -249,20 +225,17 @@ def is_survival(run: FinishedRun) -> bool:
 
 
 @checked
-def expectations(
-    run: FinishedRun, client: int, x: PyTree, score: Score, seed: int | None = None
-) -> np.ndarray:
-    """What a client's model expects: logits [n, classes], or a centre and its scale [n, 2].
+def expectations(run: FinishedRun, client: int, x: PyTree, seed: int | None = None) -> np.ndarray:
+    """What a client's model expects: logits [n, classes], or numbers [n].
 
-    The centre of a time is the log of the mean time free of the event up to the last known one, the
+    That of a time is the log of the mean time free of the event up to the last known one, the
     area under the curve.
 
     Args:
       run: with its models.
       client: its id.
       x: inputs [n, ...].
-      score: as in `calibrate`.
-      seed: likewise.
+      seed: as in `calibrate`.
     """
     if is_survival(run):
         train = run.train(client, seed=seed)
@@ -274,52 +247,10 @@ def expectations(
             area = np.trapezoid(curves, instants, axis=1)
         else:
             area = np.full(tree.rows(x), last)
-        return np.stack([np.log(area), np.ones_like(area)], axis=1)
+        return np.log(area)
     outputs = run.scores(client, x, seed=seed)
-    if score in ("lac", "aps"):
-        return outputs
-    centre = outputs.reshape(-1).astype(float)
-    if score == "absolute":
-        return np.stack([centre, np.ones_like(centre)], axis=1)
-    train = run.train(client, seed=seed)
-    errors = np.abs(run.scores(client, train.x, seed=seed).reshape(-1) - train.y.reshape(-1))
-    return np.stack([centre, difficulties(train.x, errors, x)], axis=1)
-
-
-def difficulties(known: np.ndarray, errors: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """How large errors are near each example [n]: the mean of the nearest training examples.
-
-    A tenth of the mean of all is added, so that no interval is empty (Papadopoulos, Vovk and
-    Gammerman, Regression conformal prediction with nearest neighbours, JAIR 40, 2011, section 5).
-
-    Args:
-      known: inputs of training examples [N, ...], one array.
-      errors: of the model on these [N], at least 0.
-      x: inputs [n, ...].
-
-    Raises:
-      InputError: inputs are several arrays.
-
-    Example:
-      >>> known, errors = np.arange(20.0)[:, None], np.repeat([0.0, 2.0], 10)
-      >>> difficulties(known, errors, np.array([[1.0], [18.0]])).round(1).tolist()
-      [0.1, 2.1]
-    """
-    from sklearn.neighbors import NearestNeighbors  # it takes a second to import
-
-    check(
-        not isinstance(known, dict),
-        "--set-score normalised looks for near examples of one array, and these have several: take "
-        "absolute",
-    )
-    flat = np.asarray(known, float).reshape(len(known), -1)
-    deviation = flat.std(axis=0)
-    scale = np.where(deviation > 0, deviation, 1.0)
-    nearest = NearestNeighbors(n_neighbors=min(NEAREST, len(flat))).fit(flat / scale)
-    _, places = nearest.kneighbors(np.asarray(x, float).reshape(len(x), -1) / scale)
-    # Nothing is exact to the last digit.
-    least = max(0.1 * float(errors.mean()), 1e-9)
-    return errors[places].mean(axis=1) + least
+    inputs: Any = run.summary.get("inputs", {})
+    return outputs if inputs.get("classes", 0) else outputs.reshape(-1).astype(float)
 
 
 def _graph(run: FinishedRun, clients: Sequence[int], seed: int | None) -> np.ndarray | None:
