@@ -72,9 +72,13 @@ In these methods a client may keep only the largest weights of its row (`--top-e
 In these methods clients may arrive late (`arrivals=asynchronous`, see
 [late clients](guides/asynchronous.md)): {late}.
 
+`jaxfl list NAME` prints what a method does, its paper, and its options with their defaults and
+meanings, as does `help(jaxfl.algorithms.NAME)`; [tuning](tuning.md) says what to change first. The
+file of a method names the equations that it computes, and lists under "Differs:" where it deviates
+from the publication.
+
 `python docs/methods.py` writes this page from the files in `jaxfl/algorithms/`. To change the page,
-change those files. Each file names the equations that it computes, and lists under "Differs:" where
-it deviates from the publication.
+change those files.
 """
 
 
@@ -233,8 +237,10 @@ def row(name: str) -> str:
     title = f"[{facts.title}]({facts.link})" if facts.link else facts.title
     year = f", {facts.publication.year}" if facts.publication else ""
     up, down = traffic_of(name)
+    source = ALGORITHMS[name].__module__.replace(".", "/")
+    link = f'[`{name}`](../{source}.py)<a id="{name}"></a>'
     return (
-        f"| [`{name}`](#{name}) | {title}{year} | {facts.personal or 'nothing'} | "
+        f"| {link} | {title}{year} | {facts.personal or 'nothing'} | "
         f"{facts.sends or 'nothing'} | {needs(name)} | {up if up == '-' else f'{up}, {down}'} | "
         f"{gradients_of(name)} | {facts.defaults or '-'} |"
     )
@@ -327,31 +333,9 @@ def gradients_of(name: str) -> str:
     return f"{found[name] / found['fedavg']:.2f}".rstrip("0").rstrip(".")
 
 
-def section(name: str) -> str:
-    """A method's section: what it does, its paper, its options."""
-    factory = ALGORITHMS[name]
-    facts = facts_of(factory)
-    lines = [
-        f"### {name}",
-        "",
-        (factory.__doc__ or "").splitlines()[0],
-        "",
-        f"Paper: {facts.paper}.",
-    ]
-    if facts.absent:
-        lines += ["", f"Clients absent in the last round deploy {facts.absent}."]
-    options = options_of(factory)
-    if options:
-        lines += ["", "| option | default | allowed values |", "|---|---|---|"]
-    for option, (hint, default) in options.items():
-        words = (describe(hint) or "an array").replace("|", "\\|")
-        lines.append(f"| `{option}` | `{default}` | {words} |")
-    return "\n".join(lines)
-
-
 def page(names: Collection[str] = ALGORITHMS.keys()) -> str:
     """The whole page, of all methods or of those of these names."""
-    parts = [head(names), tables(names), foot(names), "## One by one", *map(section, names)]
+    parts = [head(names), tables(names), foot(names)]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
@@ -365,8 +349,6 @@ def named(text: str) -> list[str]:
 
 
 # What follows is for the built documentation: docs/conf.py calls `index` and `write_pages`.
-
-GRAPHS = Path(__file__).parent / "images" / "methods"  # of `python docs/graphs.py`
 
 
 def plain(text: str) -> str:
@@ -482,18 +464,6 @@ def method_page(name: str) -> str:
             "",
         ]
     rows = measured(name)
-    if (GRAPHS / f"{name}.png").exists():
-        lines += [
-            "## Its graph",
-            "",
-            f"![Mixing weights of {name}](../images/methods/{name}.png)",
-            "",
-            "Who learns from whom after the last of 20 rounds, on digits with two labels for each",
-            "of ten clients: a row receives, a column sends, and clients with the same labels",
-            "stand side by side. `python docs/graphs.py` draws it from the first comparison of",
-            "[All methods compared](../baselines.md).",
-            "",
-        ]
     if rows:
         lines += [
             "## Measured",
@@ -514,8 +484,7 @@ def method_page(name: str) -> str:
 def index() -> str:
     """methods.md in the built documentation: the tables, with a link to the page of each method."""
     names = ALGORITHMS.keys()
-    text = "\n\n".join(part.strip() for part in (head(names), tables(names), foot(names)))
-    text = re.sub(r"\]\(#(\w+)\) \|", r"](methods/\1.md) |", text)
+    text = re.sub(r"\]\(\S*/algorithms/\S*\)<a id=\"(\w+)\"></a>", r"](methods/\1.md)", page(names))
     pages = "\n".join(f"methods/{name}" for name in ALGORITHMS)
     return f"{text}\n\n```{{toctree}}\n:hidden:\n\n{pages}\n```\n"
 
