@@ -14,13 +14,14 @@ from jaxfl.testing.runs import (
     LIAR,
     between,
     cohort_of,
+    deployed,
+    evaluate_deployed,
     init_key,
     jit,
     made,
-    make_evaluate,
     pick,
     round_with_liar,
-    run,
+    run_together,
 )
 from jaxfl.testing.tasks import shallow
 
@@ -72,7 +73,7 @@ def check_not_finite(factory: AlgorithmFactory, rubbish: float = np.nan) -> None
 
     spoilt = data._replace(train=spoil(data.train), val=spoil(data.val))
     start = jit(made(factory, shallow).init)(quick_key(1), data.train)
-    state, info, _ = run(made(factory, shallow), spoilt, 2, state=start)
+    state, info = run_together(factory, spoilt, 2, state=start)
     words = f"one client's examples are {rubbish}"
     require(
         (info.reported == (np.arange(C) != broken)).all(),
@@ -87,7 +88,7 @@ def check_not_finite(factory: AlgorithmFactory, rubbish: float = np.nan) -> None
             f"{words}: others give it the weight {matrix[:, others, broken].max():.3g}, expected 0",
         )
     row_stochastic(info.weights)
-    healed, told, _ = run(made(factory, shallow), data, 1, state=state, start=2)
+    healed, told = run_together(factory, data, 1, state=state, start=2)
     require(told.reported.all(), "a client that is finite again is still left out")
     require(
         differ(pick(state.clients, others), pick(healed.clients, others))
@@ -114,7 +115,7 @@ def check_silence(factory: AlgorithmFactory) -> None:
     """Where nobody reports everything stays finite."""
     data = uneven()
     spoilt = data._replace(train=data.train._replace(x=data.train.x * np.nan))
-    state, info, _ = run(made(factory, shallow), spoilt, 1)
+    state, info = run_together(factory, spoilt, 1)
     require(not info.reported.any(), "all examples are NaN, and info.reported names clients")
     all_finite((state, info.weights), "where nobody reports")
     row_stochastic(info.weights)
@@ -124,10 +125,10 @@ def check_one_example(factory: AlgorithmFactory) -> None:
     """A client with one example is served."""
     data = opposite_groups(sizes=[1, 40, 40, 40, 40, 40])
     algorithm = made(factory, shallow)
-    state, info, _ = run(algorithm, data, 2)
+    state, info = run_together(factory, data, 2)
     all_finite((state, info), "a client has one example")
-    evaluate = make_evaluate(algorithm, shallow(steps=20))
-    scores = evaluate(quick_key(0), data, state, np.arange(C))
+    models = deployed(algorithm, state, C, data)
+    scores = evaluate_deployed(algorithm, shallow(steps=20), data, models)
     require(
         np.isnan(scores.deployed.val).tolist() == [True] + [False] * 5,
         "a client without validation data has a validation score",

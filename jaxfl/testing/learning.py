@@ -26,15 +26,17 @@ from jaxfl.testing.quick_key import quick_key
 from jaxfl.testing.runs import (
     between,
     deployed,
+    evaluate_deployed,
     full,
     init_key,
     jit,
     made,
-    make_evaluate,
     make_rounds,
     pick,
     predictors,
     run,
+    run_together,
+    with_options,
 )
 from jaxfl.testing.tasks import shallow
 from jaxfl.training.optimizers import sgd
@@ -56,7 +58,7 @@ def check_example_weights(factory: AlgorithmFactory) -> None:
         lambda mask: jax.device_put(rng.exponential(size=mask.shape).astype(np.float32)),
     ]
     datas = [uneven(), *(_weighted(padded(), weigh) for weigh in ways)]
-    ends = [run(algorithm, data, 1) for data in datas]
+    ends = [run_together(factory, data, 1) for data in datas]
     plain, equal_weights, others = (
         deployed(algorithm, state, C, data) for (state, *_), data in zip(ends, datas, strict=True)
     )
@@ -123,11 +125,8 @@ def check_groups(factory: AlgorithmFactory) -> None:
     ids = np.arange(C)
     facts = facts_of(factory)
     task = shallow(steps=20)
-    if facts.separating:
-        algorithm = factory(shallow(), **facts.separating)
-    else:
-        algorithm = made(factory, shallow)
-    state, info, _ = run(algorithm, data, 12)
+    algorithm = with_options(factory, **facts.separating)
+    state, info = run_together(factory, data, 12, **facts.separating)
     models = predictors(algorithm, state, data.train)
 
     @jax.jit
@@ -162,8 +161,8 @@ def check_groups(factory: AlgorithmFactory) -> None:
         not personal or not apart or own > 0.7,
         f"clients mix within their groups, and their accuracy is {own:.2f}: expected above .7",
     )
-    scores = make_evaluate(algorithm, task)(quick_key(0), data, state, ids)
-    close(scores.deployed.test.mean(), own, 1e-6, "make_evaluate and the models' own predictions:")
+    scores = evaluate_deployed(algorithm, task, data, deployed(algorithm, state, C, data))
+    close(scores.deployed.test.mean(), own, 1e-6, "the scores and the models' own predictions:")
     tuned = scores.fine_tuned.test.mean()  # pyright: ignore[reportOptionalMemberAccess]
     require(tuned > 0.8, f"the fine-tuned models have the accuracy {tuned:.2f}: expected above .8")
 
@@ -177,7 +176,7 @@ def check_newcomers(factory: AlgorithmFactory) -> None:
     """
     facts = facts_of(factory)
     task, data = shallow(), twins()
-    algorithm = factory(task, **facts.separating) if facts.separating else made(factory, shallow)
+    algorithm = with_options(factory, **facts.separating)
     state, _, _ = run(algorithm, data, 6, participation=in_turns())
     start = jit(algorithm.init)(init_key(), data.train)
     before, after = (deployed(algorithm, s, TWINS, data) for s in (start, state))

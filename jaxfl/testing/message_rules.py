@@ -15,7 +15,7 @@ from jaxfl.simulation.server_step import server_step
 from jaxfl.testing.equality import all_finite, close, equal, require
 from jaxfl.testing.federations import C, uneven
 from jaxfl.testing.quick_key import quick_key
-from jaxfl.testing.runs import cohort_of, honest_round, init_key, jit, made, pick, run
+from jaxfl.testing.runs import cohort_of, honest_round, init_key, jit, made, pick, run_together
 from jaxfl.testing.tasks import normed, shallow
 
 NOT_MESSAGES = "not written as messages"
@@ -37,7 +37,7 @@ def check_alone(factory: AlgorithmFactory) -> None:
     algorithm = made(factory, shallow)
     if wire_of_method(factory, algorithm) is None:
         return
-    state, _, _ = run(algorithm, uneven(), 1)
+    state, _ = run_together(factory, uneven(), 1)
     key = quick_key(3)
     cohort = cohort_of(uneven(), np.arange(C))
     together, info = honest_round(factory, key, state, cohort)

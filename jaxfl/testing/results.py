@@ -45,16 +45,16 @@ from jaxfl.testing.runs import (
     pick,
     run,
     run_key,
+    run_together,
 )
 from jaxfl.testing.tasks import idle, shallow
 
 
 def check_padding(factory: AlgorithmFactory) -> None:
     """Rows that only pad the data change nothing, not even if they are NaN."""
-    algorithm = made(factory, shallow)
     close(
-        run(algorithm, uneven(), 1),
-        run(algorithm, opposite_groups(sizes=SIZES, rubbish=np.nan), 1),
+        run_together(factory, uneven(), 1),
+        run_together(factory, opposite_groups(sizes=SIZES, rubbish=np.nan), 1),
         1e-6,
         "with padding of 0 and of NaN (is a mean taken over the mask?)",
     )
@@ -85,9 +85,7 @@ def check_scan(factory: AlgorithmFactory) -> None:
 def check_relabelling(factory: AlgorithmFactory) -> None:
     """Clients with other numbers get what they got with the first ones."""
     data = uneven()
-    relabelled(
-        functools.partial(honest_round, factory), data, run(made(factory, shallow), data, 2)[0]
-    )
+    relabelled(functools.partial(honest_round, factory), data, run_together(factory, data, 2)[0])
 
 
 def relabelled(step: Callable, federation: Federation, state: State) -> None:
@@ -129,8 +127,9 @@ def check_resume(factory: AlgorithmFactory) -> None:
 
 def check_seeds(factory: AlgorithmFactory) -> None:
     """The same seed gives the same bits, and another seed gives others."""
-    algorithm, data = made(factory, shallow), uneven()
-    once, again, other = (run(algorithm, data, 2, key=quick_key(s))[0] for s in (4, 4, 5))
+    once, again, other = (
+        run_together(factory, uneven(), 2, key=quick_key(seed))[0] for seed in (4, 4, 5)
+    )
     equal(once, again, "twice with one seed (random numbers that do not come from the key?)")
     require(differ(once, other), "two seeds give the same state: the key is not used")
 
@@ -182,7 +181,7 @@ def check_absence(factory: AlgorithmFactory) -> None:
 
 def check_rows(factory: AlgorithmFactory) -> None:
     """Mixing weights are not negative, and each row sums to one."""
-    _, info, _ = run(made(factory, shallow), uneven(), 4)
+    _, info = run_together(factory, uneven(), 4)
     row_stochastic(info.weights)
 
 
@@ -250,7 +249,7 @@ def _still(task: Task, move: Any) -> Task:
 
 def check_floats(factory: AlgorithmFactory) -> None:
     """Who mixes also sends, and what is sent is counted."""
-    _, info, _ = run(made(factory, shallow), uneven(), 2)
+    _, info = run_together(factory, uneven(), 2)
     sends = facts_of(factory).sends != ""
     mixes = sends if info.weights is None else between(info.weights).any()
     for name in ("up", "down"):

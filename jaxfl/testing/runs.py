@@ -22,6 +22,7 @@ from jaxfl.core.types import (
     Participation,
     PRNGKey,
     State,
+    Task,
 )
 from jaxfl.simulation import evaluate, mesh, participation, rounds
 from jaxfl.testing.once import once
@@ -47,6 +48,12 @@ def half(clients: int) -> Participation:
 def made(factory: AlgorithmFactory, make_task: Callable | None = None, **options: Any) -> Algorithm:
     """`factory(linear(**options))`, the same object each time, so that it is compiled only once."""
     return factory((make_task or linear)(**options))
+
+
+@functools.cache
+def with_options(factory: AlgorithmFactory, **options: Any) -> Algorithm:
+    """The method on `shallow` with options of its own, the same object each time."""
+    return factory(shallow(), **options) if options else made(factory, shallow)
 
 
 @once
@@ -112,8 +119,12 @@ def cohort_of(data: Federation, ids: Any) -> Cohort:
 
 
 @functools.cache
-def round_with_liar(factory: AlgorithmFactory) -> Callable:
+def round_with_liar(factory: AlgorithmFactory, **options: Any) -> Callable:
     """A round in which one client sends `scale` times its model plus `number`, as one program.
+
+    Args:
+      factory: of the method.
+      options: of the method.
 
     Returns:
       (key, state, cohort, scale, number) -> (state, info), compiled.
@@ -124,7 +135,8 @@ def round_with_liar(factory: AlgorithmFactory) -> Callable:
             told = jax.tree.map(lambda x: (x * scale + number).astype(x.dtype), after)
             return tree.choose(ids == LIAR, told, after)
 
-        return rounds.cohort_round(factory(shallow(uplink=lie)), key, state, cohort)
+        algorithm = factory(shallow(uplink=lie), **options)
+        return rounds.cohort_round(algorithm, key, state, cohort)
 
     return jax.jit(advance)
 
@@ -132,6 +144,74 @@ def round_with_liar(factory: AlgorithmFactory) -> Callable:
 def honest_round(factory: AlgorithmFactory, *given: Any) -> tuple[State, Info]:
     """A round of (key, state, cohort) by the program of `round_with_liar`, in which nobody lies."""
     return round_with_liar(factory)(*given, 1.0, 0.0)
+
+
+def run_together(
+    factory: AlgorithmFactory,
+    federation: Federation,
+    number_of_rounds: int,
+    *,
+    key: PRNGKey | None = None,
+    state: Any = None,
+    start: int = 0,
+    **options: Any,
+) -> tuple[State, Info]:
+    """As `run` with all clients, by the program of `round_with_liar`, in which nobody lies.
+
+    So the rules on federations of one form need one program of a round.
+
+    Args:
+      factory: of the method.
+      federation: of `C` clients.
+      number_of_rounds: how many.
+      key: as in `run`.
+      state: as in `run`.
+      start: as in `run`.
+      options: of the method.
+
+    Returns:
+      The state, and the info of each round [T, ...].
+    """
+    if state is None:
+        init = jit(with_options(factory, **options).init)
+        first_key = init_key() if key is None else jax.random.fold_in(key, 10**6)
+        state = init(first_key, federation.train)
+    key = run_key() if key is None else key
+    everybody = cohort_of(federation, np.arange(federation.train.mask.shape[0]))
+    infos = []
+    for number in range(start, start + number_of_rounds):
+        cohort = everybody._replace(round=number)
+        round_key = jax.random.fold_in(key, number)
+        state, info = round_with_liar(factory, **options)(round_key, state, cohort, 1.0, 0.0)
+        infos.append(info._replace(trained=None))
+    return state, jax.tree.map(lambda *x: np.stack(x), *infos)
+
+
+@functools.cache
+def _evaluate_models(apply: Any, predict: Any, recall: Any, task: Task) -> Callable:
+    predictor = Algorithm(_nothing, _nothing, _nothing, apply, recall, predict=predict)
+    return jax.jit(evaluate.make_evaluate_models(predictor, task))
+
+
+def _nothing(*arguments: Any) -> Any:
+    raise NotImplementedError
+
+
+def evaluate_deployed(
+    algorithm: Algorithm, task: Task, data: Federation, models: Params
+) -> evaluate.Evaluation:
+    """The scores of the models that all clients deploy, before and after fine-tuning.
+
+    The program is the same for all methods whose clients predict with the model alone.
+
+    Args:
+      algorithm: says how a client predicts.
+      task: says how it is fine-tuned.
+      data: of all clients.
+      models: of `deployed`.
+    """
+    score = _evaluate_models(algorithm.apply, algorithm.predict, algorithm.recall, task)
+    return score(quick_key(0), data, models, np.arange(data.train.mask.shape[0]))
 
 
 def deployed(
