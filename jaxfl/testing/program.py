@@ -60,6 +60,25 @@ class Traced(NamedTuple):
     examples: set[tuple[int, ...]]
 
 
+# The shapes of the examples that were augmented since `traced` began.
+_augmented: set[tuple[int, ...]] = set()
+
+
+def _augment(key: Any, x: Any) -> Any:
+    _augmented.add(x.shape[1:])
+    return x
+
+
+def _optimizer(number: Any) -> Any:
+    return sgd(0.1)
+
+
+@functools.cache
+def _lies() -> Callable:
+    """An attack that draws random numbers; the same object each time, so that tasks are too."""
+    return attack("gauss", np.ones(C, bool))
+
+
 @functools.cache
 def traced(factory: AlgorithmFactory, make_task: Callable = shallow, **hyper: Any) -> Traced:
     """The method under an attack that draws random numbers, with an optimiser for each round.
@@ -78,14 +97,8 @@ def traced(factory: AlgorithmFactory, make_task: Callable = shallow, **hyper: An
         limited.append(weights)
         return Edges(weights, weights)
 
-    examples = set()
-
-    def augment(key: Any, x: Any) -> Any:
-        examples.add(x.shape[1:])
-        return x
-
-    given = {"uplink": attack("gauss", np.ones(C, bool)), "augment": augment}
-    plain = make_task(**given, optimizer=lambda number: sgd(0.1))
+    _augmented.clear()
+    plain = make_task(uplink=_lies(), augment=_augment, optimizer=_optimizer)
     losses = []
 
     def upload(key: Any, before: Params, after: Params, ids: Any, lost: Any = None) -> Any:
@@ -130,7 +143,7 @@ def traced(factory: AlgorithmFactory, make_task: Callable = shallow, **hyper: An
         limits=bool(limited),
         losses=losses,
         starts=follow(step.jaxpr, inputs).learned,
-        examples=examples,
+        examples=set(_augmented),
     )
 
 
