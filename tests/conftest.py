@@ -35,8 +35,10 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_num_cpu_devices", 4)  # one device serves, unless a test takes a mesh
-# LLVM's optimization passes take a third of the remaining time.
+# LLVM's optimization passes take a third of the remaining time. So the processes of tests, which
+# inherit this, have the same bits.
 jax.config.update("jax_disable_most_optimizations", True)
+os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 
 
 def share_contexts(programs=200):

@@ -42,8 +42,6 @@ def test_what_workers_cannot_do_is_refused_in_one_line(words, said, tmp_path, mo
     assert not list(tmp_path.iterdir())
 
 
-# As conftest.py, so that the bits of another process are those of this one.
-SAME_BITS = ("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 OPTIONS = ["--rounds", "2", "--local-steps", "1", "--model", "linear", "--clients", "4"]
 OPTIONS += ["--partition", "iid", "--devices", "1"]
 
@@ -53,7 +51,6 @@ def test_two_workers_are_started_and_their_files_are_those_of_one_process(
     tmp_path, monkeypatch, capfd
 ):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(*SAME_BITS)
     names = ("local", "fedavg", "fedprox")
     words = ["compare", *names, *OPTIONS, "--keep", "checkpoints=1", "--out"]
     assert main([*words, "one"]) == 0
@@ -103,7 +100,6 @@ def test_without_a_worker_the_directory_is_ready_for_some(
 @pytest.mark.slow(seconds=30)
 def test_two_workers_search_and_their_files_are_those_of_one_process(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(*SAME_BITS)
     words = ["sweep", "fedprox", *OPTIONS, "--over", "batch_size=4,8,16", "mu=0.1,1", "--out"]
     assert main([*words, "one"]) == 0
     alone = capfd.readouterr().out
