@@ -83,7 +83,7 @@ def smoke(cells: list[Cell], console: Console) -> None:
         for cell in cells:
             config = small(cell.config, folder)
             # A hundred clients take a minute to compile; six a node leave each node some.
-            few = 6 * config.topology
+            few = 6 * config.topology if config.partition == "nodes" else 10
             config = dataclasses.replace(config, clients=min(config.clients or few, few))
             file = results.file_of(config, folder)
             if file not in names:

@@ -148,10 +148,10 @@ def test_a_process_that_waits_for_more_processes_than_there_are_ends_with_one_li
         )
         (folder / "program.py").write_text(code)
     words = [*RUN, "--out", "run"]
-    codes, texts = end(start(words, 2, folders=folders, program=("program.py",), timeout=15))
+    codes, texts = end(start(words, 2, folders=folders, program=("program.py",), timeout=8))
     assert codes == [2, 2], texts
     (line,) = texts[1].splitlines()
-    assert line.startswith("jaxfl: process 2 of 3 has not come within 15 s: start each with the")
+    assert line.startswith("jaxfl: process 2 of 3 has not come within 8 s: start each with the")
 
 
 @pytest.mark.slow(seconds=20)

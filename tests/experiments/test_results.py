@@ -195,7 +195,7 @@ def test_every_preset_makes_a_run_and_says_where_it_stands():
 
 # Few examples are improbable data, of which a run warns.
 @pytest.mark.filterwarnings("ignore::jaxfl.core.errors.RunWarning")
-@pytest.mark.slow(seconds=70)
+@pytest.mark.slow(seconds=35)
 @pytest.mark.parametrize("part", range(4))
 def test_tables_run_on_stand_ins_of_their_data(part):
     """A cell for each data set with each of its models, and for each partition."""
