@@ -55,6 +55,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{MANIFEST} is damaged") from error
     if not isinstance(content, dict) or content.pop("manifest", "") != _digest(_as_bytes(content)):
         raise ValueError(f"{MANIFEST} is damaged")
+    if "pieces" not in content:
+        raise ValueError(f"{MANIFEST} has another form")
     if folder.name != f"{content['round']:06}":
         raise ValueError(f"it is of round {content['round']}")
     try:
