@@ -215,7 +215,9 @@ def input_numbers(x: PyTree) -> Float[Array, "f"]:
 
     def leaf(x: Array) -> Array:
         if jnp.issubdtype(x.dtype, jnp.signedinteger):
-            return jax.nn.one_hot(x.ravel() % BINS, BINS).sum(axis=0)
+            # Negative ids stand behind the end of a shorter text.
+            flat = x.ravel()
+            return (jax.nn.one_hot(flat % BINS, BINS) * (flat >= 0)[:, None]).sum(axis=0)
         return x.ravel().astype(jnp.float32)
 
     return jnp.concatenate([leaf(jnp.asarray(x)) for x in jax.tree.leaves(x)])

@@ -207,9 +207,12 @@ def _check_ids(
         f"and type {x_train.dtype}: expected integers, and one number of values or one per column",
     )
     for split, x in (("train", x_train), ("test", x_test)):
-        high = x.max(axis=0, initial=0) if len(vocabulary) > 1 else x.max(initial=0)
+        several = len(vocabulary) > 1
+        high = x.max(axis=0, initial=0) if several else x.max(initial=0)
+        # A shorter text ends with -1: no id.
+        lowest = 0 if several else -1
         check(
-            x.min(initial=0) >= 0 and bool(np.all(high < np.array(vocabulary))),
-            f"x_{split}{behind} of {name} holds ids outside 0 to {np.array(vocabulary) - 1}: "
-            "correct them or the vocabulary",
+            x.min(initial=0) >= lowest and bool(np.all(high < np.array(vocabulary))),
+            f"x_{split}{behind} of {name} holds ids outside {lowest} to "
+            f"{np.array(vocabulary) - 1}: correct them or the vocabulary",
         )

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from jaxfl.core.errors import check
+from jaxfl.models.ids import check_ids, embed
 
 
 class LSTM(nn.Module):
@@ -38,15 +39,13 @@ class LSTM(nn.Module):
                 "choose another model",
             )
         else:
-            check(
-                x.ndim == 2 and jnp.issubdtype(x.dtype, jnp.integer),
-                f"lstm takes integer ids [length], not {x.dtype} of shape {x.shape[1:]}: "
-                "choose another model",
-            )
+            check_ids(x, "lstm")
             ids = x
-            x = nn.Embed(self.words, self.width)(ids)
-            # Texts of different lengths have ids of 0 behind their ends.
-            ends = jnp.where(ids != 0, jnp.arange(ids.shape[1]), 0).max(axis=1)
+            x = embed(nn.Embed(self.words, self.width), ids)
+            # Shorter texts have -1 behind their ends, or where there is none ids of 0.
+            is_marked = (ids < 0).any(axis=1, keepdims=True)
+            is_text = jnp.where(is_marked, ids >= 0, ids != 0)
+            ends = jnp.where(is_text, jnp.arange(ids.shape[1])[None], 0).max(axis=1)
         for _ in range(self.layers):
             # `RNN` gives the last carry too, if it is asked to.
             x = cast(jax.Array, nn.RNN(nn.OptimizedLSTMCell(self.hidden))(x))
@@ -72,8 +71,9 @@ def lstm(
 ) -> nn.Module:
     """An LSTM of 64 units over a series or a text; logits from the last step of its own.
 
-    The last step of a text is that of its last id other than 0, which fills up shorter texts. With
-    `positions` the logits are those of each step.
+    The last step of a text is the one before the first -1, or where there is none that of its last
+    id other than 0, which fills up shorter texts. With `positions` the logits are those of each
+    step.
 
     A layer of h units on c channels has 4 h (c + h + 1) parameters. With `width=8, hidden=256,
     layers=2` it is the model of LEAF's Shakespeare (https://arxiv.org/abs/1812.01097) on ids of

@@ -5,6 +5,7 @@ from flax import linen as nn
 from jax.nn import initializers
 
 from jaxfl.core.errors import check
+from jaxfl.models.ids import check_ids, embed, has_id
 from jaxfl.models.lenet import pytorch_uniform
 
 
@@ -26,18 +27,16 @@ class TextCNN(nn.Module):
     @nn.compact
     def __call__(self, x, *, until_head: bool = False):
         """Word ids [B, length] in 0 .. words - 1 -> [B, classes]."""
-        check(
-            x.ndim == 2 and jnp.issubdtype(x.dtype, jnp.integer),
-            f"textcnn takes integer word ids [length], not {x.dtype} of shape {x.shape[1:]}: "
-            "choose another model",
-        )
+        check_ids(x, "textcnn")
         longest = max(self.spans)
         check(
             x.shape[1] >= longest,
             f"textcnn takes {longest} words or more, not {x.shape[1]}: pad the texts",
         )
         # [B, length, width]
-        vectors = nn.Embed(self.words, self.width, embedding_init=small_uniform)(x)
+        vectors = embed(nn.Embed(self.words, self.width, embedding_init=small_uniform), x)
+        # Windows behind the end of a shorter text count for nothing.
+        count = has_id(x).sum(axis=1)
         maxima = []
         for span in self.spans:
             kernel = self.param(
@@ -51,7 +50,10 @@ class TextCNN(nn.Module):
                 (vectors[:, i : i + places] @ parts[i] for i in range(span)),
                 start=jnp.zeros((), vectors.dtype),
             )
-            maxima.append(nn.relu(sums.max(axis=1) + bias[None]))
+            last = jnp.maximum(count - span, 0)[:, None, None]
+            inside = jnp.arange(places)[None, :, None] <= last
+            largest = jnp.where(inside, sums, -jnp.inf).max(axis=1)
+            maxima.append(nn.relu(largest + bias[None]))
         x = jnp.concatenate(maxima, axis=1)
         return x if until_head else nn.Dense(self.classes, kernel_init=pytorch_uniform)(x)
 

@@ -10,6 +10,7 @@ from jax.nn import initializers
 from jaxtyping import Array, Float
 
 from jaxfl.core.errors import check
+from jaxfl.models.ids import at_last_id, check_ids, embed
 
 # GPT-2's, of weights and of the number that is added to a variance.
 SPREAD = 0.02
@@ -61,11 +62,7 @@ class Transformer(nn.Module):
     @nn.compact
     def __call__(self, x, *, until_head: bool = False):
         """Ids [B, n] -> [B, outputs], or with `positions` [B, n, outputs]."""
-        check(
-            x.ndim == 2 and jnp.issubdtype(x.dtype, jnp.integer),
-            f"transformer takes integer ids [length], not {x.dtype} of shape {x.shape[1:]}: "
-            "choose another model",
-        )
+        check_ids(x, "transformer")
         length = x.shape[1]
         rows = length if self.length is None else self.length
         check(
@@ -76,14 +73,15 @@ class Transformer(nn.Module):
         normal = initializers.normal(SPREAD)
         token = nn.Embed(self.words, self.width, embedding_init=normal, name="token")
         position = nn.Embed(rows, self.width, embedding_init=normal, name="position")
-        x = token(x) + position(jnp.arange(length))[None]
+        ids = x
+        x = embed(token, ids) + position(jnp.arange(length))[None]
         block = nn.remat(Block) if self.remat else Block
         for number in range(self.depth):
             # Two layers of each block add to the same sum, whose spread is to be the same.
             spread = SPREAD / (2 * self.depth) ** 0.5
             x = block(self.heads, spread, name=f"block{number}")(x)
         x = nn.LayerNorm(EPSILON, name="norm")(x)
-        x = x if self.positions else x[:, -1]
+        x = x if self.positions else at_last_id(ids, x)
         if until_head:
             return x
         if self.tied:
@@ -106,7 +104,7 @@ def transformer(
     tied: bool = False,
     remat: bool = False,
 ) -> nn.Module:
-    """A decoder as GPT-2's, of 4 blocks of width 128: logits of the last position, or of each one.
+    """A decoder as GPT-2's, of 4 blocks of width 128: logits of the last id, or of each one.
 
     A block is causal self-attention of `heads` heads and two dense layers with tanh-GELU, the first
     of 4 x `width`; a LayerNorm is before each of the two, and one before the head. So the logits of

@@ -97,9 +97,11 @@ def _check_array(what: str, x: Any, inputs: Inputs | InputArray) -> np.ndarray:
         f"{what} do not fit into {dtype}: give them as in the data of the run, before any scaling",
     )
     values = np.array(inputs["vocabulary"])
+    # A shorter text ends with -1: no id.
+    lowest = -1 if values.size == 1 else 0
     check(
-        not values.size or bool(((array >= 0) & (array < values)).all()),
-        f"{what} hold ids outside 0 to {values - 1}: give the ids of the run's own data set",
+        not values.size or bool(((array >= lowest) & (array < values)).all()),
+        f"{what} hold ids outside {lowest} to {values - 1}: give the ids of the run's own data set",
     )
     return array
 
