@@ -6,6 +6,7 @@ regular expression that matches the paths of its head's parameters; all others a
 May import `core`. A new model is a file here and a line in `MODELS`.
 """
 
+from jaxfl.models.bert import bert
 from jaxfl.models.cedar import cedar3, cedar6
 from jaxfl.models.cnn import cnn
 from jaxfl.models.conv1d import conv1d
@@ -14,6 +15,7 @@ from jaxfl.models.equal_features import equal_features
 from jaxfl.models.fedavg_cnn import fedavg_cnn
 from jaxfl.models.lenet import lenet
 from jaxfl.models.linear import linear
+from jaxfl.models.llama import llama
 from jaxfl.models.lstm import lstm
 from jaxfl.models.mf import mf
 from jaxfl.models.mlp import mlp
@@ -38,6 +40,8 @@ MODELS = {
         lstm,
         textcnn,
         transformer,
+        bert,
+        llama,
         mf,
         vit_tiny,
         efficientnet_lite0,
@@ -47,6 +51,7 @@ MODELS = {
 
 __all__ = [
     "MODELS",
+    "bert",
     "cedar3",
     "cedar6",
     "cnn",
@@ -56,6 +61,7 @@ __all__ = [
     "fedavg_cnn",
     "lenet",
     "linear",
+    "llama",
     "lstm",
     "mf",
     "mlp",

@@ -1,16 +1,14 @@
 """Weights that others have trained, by the names of our modules.
 
-Vision transformers (`vit.ViT`) are read by the names of timm
-(https://github.com/huggingface/pytorch-image-models) and of Hugging Face's transformers
-(https://github.com/huggingface/transformers), decoders (`transformer.Transformer`) by those of
-GPT-2 there, EfficientNet-Lite0 by those of timm and of efficientnet-lite-pytorch, ResNet-18 by
-those of torchvision (https://github.com/pytorch/vision) and timm.
+Vision transformers, BERT, GPT-2 and Llama are read by the names in `layouts`, EfficientNet-Lite0 by
+those of timm and of efficientnet-lite-pytorch, ResNet-18 by those of torchvision
+(https://github.com/pytorch/vision) and timm.
 """
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from flax import linen as nn
@@ -24,54 +22,19 @@ from jaxfl.models.conv_weights import (
     without_other_parts,
 )
 from jaxfl.models.efficientnet_lite import EfficientNetLite
+from jaxfl.models.layouts import (
+    HUGGING_FACE_VIT,
+    OURS,
+    TIMM_VIT,
+    by_our_names,
+    check_parts,
+    is_norm,
+    some,
+    without_fronts,
+)
 from jaxfl.models.resnet18 import ResNet18
-from jaxfl.models.transformer import Transformer
+from jaxfl.models.text_weights import TextModule, of_text
 from jaxfl.models.vit import ViT
-
-OURS = "params/"  # before the names of a module's own parameters
-
-# Patterns of names, and what they are called in `vit.ViT`.
-TIMM_VIT = {
-    r"cls_token": "class",
-    r"pos_embed": "position",
-    r"patch_embed\.proj": "patches",
-    r"blocks\.(\d+)\.attn\.qkv": r"block\1/qkv",
-    r"blocks\.(\d+)\.attn\.proj": r"block\1/out",
-    r"blocks\.(\d+)\.mlp\.fc1": r"block\1/up",
-    r"blocks\.(\d+)\.mlp\.fc2": r"block\1/down",
-    r"blocks\.(\d+)\.(norm[12])": r"block\1/\2",
-    r"norm": "norm",
-    r"head": "head",
-}
-HUGGING_FACE_VIT = {
-    r"embeddings\.cls_token": "class",
-    r"embeddings\.position_embeddings": "position",
-    r"embeddings\.patch_embeddings\.projection": "patches",
-    r"encoder\.layer\.(\d+)\.attention\.attention\.(query|key|value)": r"block\1/\2",
-    r"encoder\.layer\.(\d+)\.attention\.output\.dense": r"block\1/out",
-    r"encoder\.layer\.(\d+)\.intermediate\.dense": r"block\1/up",
-    r"encoder\.layer\.(\d+)\.output\.dense": r"block\1/down",
-    r"encoder\.layer\.(\d+)\.layernorm_before": r"block\1/norm1",
-    r"encoder\.layer\.(\d+)\.layernorm_after": r"block\1/norm2",
-    r"layernorm": "norm",
-    r"classifier": "head",
-}
-# And in `transformer.Transformer`.
-GPT2 = {
-    r"wte": "token",
-    r"wpe": "position",
-    r"h\.(\d+)\.ln_1": r"block\1/norm1",
-    r"h\.(\d+)\.attn\.c_attn": r"block\1/qkv",
-    r"h\.(\d+)\.attn\.c_proj": r"block\1/out",
-    r"h\.(\d+)\.ln_2": r"block\1/norm2",
-    r"h\.(\d+)\.mlp\.c_fc": r"block\1/up",
-    r"h\.(\d+)\.mlp\.c_proj": r"block\1/down",
-    r"ln_f": "norm",
-}
-# What the names of whole models have in front, and what is no parameter of our modules: a pooling
-# layer, masks of attention, a head that is the embedding.
-FRONTS = ("vit.", "model.", "transformer.")
-LEFT_OUT = re.compile(r"pooler\..*|pre_logits\..*|h\.\d+\.attn\.(masked_)?bias|lm_head\..*")
 
 
 class Pretrained(NamedTuple):
@@ -84,20 +47,26 @@ class Pretrained(NamedTuple):
 
 
 @checked
-def pretrained(module: nn.Module, arrays: Mapping[str, np.ndarray]) -> Pretrained:
+def pretrained(
+    module: nn.Module,
+    arrays: Mapping[str, np.ndarray],
+    config: Mapping[str, Any] | None = None,
+) -> Pretrained:
     """The module with weights of a file, such as `jaxfl.freeze` takes.
 
     A vision transformer takes from them the side of its patches, and the side to which it resizes
-    images; a decoder takes the length of its table of positions. Which values of pixels they
-    expect, and how they number words, their authors say.
+    images; a model of texts takes all sizes from its config. Which values of pixels they expect,
+    and how they number words, their authors say.
 
     Args:
       module: a flax module. Of a `ViT` the names may be those of timm or of Hugging Face, of a
-        `Transformer` those of GPT-2, of an `EfficientNetLite` those of timm's
-        tf_efficientnet_lite0 or of efficientnet-lite-pytorch, of a `ResNet18` those of torchvision
-        or timm.
+        `Bert`, a `Transformer` (GPT-2) and a `Llama` those of Hugging Face, of an
+        `EfficientNetLite` those of timm's tf_efficientnet_lite0 or of efficientnet-lite-pytorch, of
+        a `ResNet18` those of torchvision or timm.
       arrays: by their names; of any module, by the paths of its parameters, as in
         {"params/Dense_0/kernel": array}.
+      config: of models of texts, the content of the config.json that Hugging Face has beside the
+        weights. None: the sizes of the module are those of the weights.
 
     Raises:
       InputError: the names are others, an array is missing, or the sizes do not fit.
@@ -111,8 +80,8 @@ def pretrained(module: nn.Module, arrays: Mapping[str, np.ndarray]) -> Pretraine
         return Pretrained(module, dict(arrays))
     if isinstance(module, ViT):
         return of_vit(module, arrays)
-    if isinstance(module, Transformer):
-        return of_transformer(module, arrays)
+    if isinstance(module, TextModule):
+        return Pretrained(*of_text(module, arrays, config))
     if isinstance(module, EfficientNetLite):
         weights = without_norm(arrays, efficientnet_names(arrays))
         weights = without_other_parts(weights, module.first)
@@ -121,9 +90,9 @@ def pretrained(module: nn.Module, arrays: Mapping[str, np.ndarray]) -> Pretraine
         weights = without_norm(arrays, RESNET18)
         return Pretrained(module, _without_other_head(module.outputs, weights))
     raise InputError(
-        f"the weights are called {_some(arrays)}: expected the paths of the model's parameters, "
+        f"the weights are called {some(arrays)}: expected the paths of the model's parameters, "
         'such as "params/Dense_0/kernel", or one of the models vit_tiny, efficientnet_lite0, '
-        "resnet18 and transformer and the names that docs/training.md lists"
+        "resnet18, bert, transformer and llama and the names that docs/training.md lists"
     )
 
 
@@ -142,15 +111,19 @@ def of_vit(module: ViT, arrays: Mapping[str, np.ndarray]) -> Pretrained:
       Traceback (most recent call last):
       jaxfl.core.errors.InputError: the weights lack position: cls_token
     """
-    by_name = _without_fronts(arrays)
-    table = TIMM_VIT if "cls_token" in by_name else HUGGING_FACE_VIT
-    named = _named(by_name, table)
-    _check_parts(named, ("class", "position", "patches/weight", "norm/weight"), arrays)
-    if table is HUGGING_FACE_VIT:
-        named = _joined(named)
-    width, _, patch, _ = named["patches/weight"].shape
-    _check_sizes(module, named, width)
-    tokens = named["position"].shape[1] - 1
+    by_name = {
+        name: array
+        for name, array in without_fronts(arrays).items()
+        if not name.startswith("pooler.")
+    }
+    layout = TIMM_VIT if "cls_token" in by_name else HUGGING_FACE_VIT
+    found = by_our_names(by_name, layout)
+    check_parts(found, ("class", "position", "patches/weight", "norm/weight"), arrays)
+    if layout is HUGGING_FACE_VIT:
+        found = _joined(found)
+    width, _, patch, _ = found["patches/weight"].shape
+    _check_sizes(module, found, width)
+    tokens = found["position"].shape[1] - 1
     side = math.isqrt(tokens)
     check(
         side * side == tokens,
@@ -163,53 +136,17 @@ def of_vit(module: ViT, arrays: Mapping[str, np.ndarray]) -> Pretrained:
         "pixels: leave it out",
     )
     # A convolution of whole patches is a product with their pixels, row by row, channels last.
-    kernel = named.pop("patches/weight").transpose(2, 3, 1, 0).reshape(-1, width)
+    kernel = found.pop("patches/weight").transpose(2, 3, 1, 0).reshape(-1, width)
     weights = {f"{OURS}patches/kernel": kernel}
-    for path, array in named.items():
+    for path, array in found.items():
         layer, _, kind = path.rpartition("/")
         if kind == "weight":
             path, array = (
-                (f"{layer}/scale", array) if _is_norm(layer) else (f"{layer}/kernel", array.T)
+                (f"{layer}/scale", array) if is_norm(layer) else (f"{layer}/kernel", array.T)
             )
         weights[OURS + path] = array
     weights = _without_other_head(module.outputs, weights)
     return Pretrained(module.clone(patch=patch, side=side * patch), weights)
-
-
-def of_transformer(module: Transformer, arrays: Mapping[str, np.ndarray]) -> Pretrained:
-    """A decoder with the weights that GPT-2 has by the names of Hugging Face.
-
-    A head that is not the embedding of the ids begins anew.
-
-    Args:
-      module: a decoder, of the width, the depth and the heads of the weights.
-      arrays: by their names there.
-
-    Raises:
-      InputError: as `pretrained`.
-
-    Example:
-      >>> of_transformer(jaxfl.models.transformer(9, (9,)), {"wte.weight": np.zeros((9, 4))})
-      Traceback (most recent call last):
-      jaxfl.core.errors.InputError: the weights lack position/weight: wte.weight
-    """
-    named = _named(_without_fronts(arrays), GPT2)
-    _check_parts(named, ("token/weight", "position/weight", "norm/weight"), arrays)
-    words, width = named["token/weight"].shape
-    _check_sizes(module, named, width)
-    check(
-        words == module.words,
-        f"the weights embed {words} ids, and the data have {module.words}: number the ids of the "
-        "data as the weights do",
-    )
-    weights = {}
-    for path, array in named.items():
-        layer, _, kind = path.rpartition("/")
-        # Layers are products from the left there, as here.
-        kinds = {"token": "embedding", "position": "embedding"}
-        ours = "scale" if _is_norm(layer) else kinds.get(layer, "kernel")
-        weights[f"{OURS}{layer}/{ours if kind == 'weight' else kind}"] = array
-    return Pretrained(module.clone(length=len(named["position/weight"])), weights)
 
 
 def _without_other_head(outputs: int, weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -222,20 +159,8 @@ def _without_other_head(outputs: int, weights: dict[str, np.ndarray]) -> dict[st
     return {path: array for path, array in weights.items() if "/head/" not in path}
 
 
-def _is_norm(layer: str) -> bool:
-    return layer.rpartition("/")[2].startswith("norm")
-
-
-def _check_parts(
-    named: Mapping[str, np.ndarray], paths: Sequence[str], arrays: Mapping[str, np.ndarray]
-) -> None:
-    """Checks that parts without which nothing else can be told are there."""
-    for path in paths:
-        check(path in named, f"the weights lack {path}: {_some(arrays)}")
-
-
-def _check_sizes(module: ViT | Transformer, named: Mapping[str, np.ndarray], width: int) -> None:
-    numbers = re.findall(r"block(\d+)/", " ".join(named))
+def _check_sizes(module: ViT, found: Mapping[str, np.ndarray], width: int) -> None:
+    numbers = re.findall(r"block(\d+)/", " ".join(found))
     depth = 1 + max(map(int, numbers), default=-1)
     check(
         (width, depth) == (module.width, module.depth),
@@ -244,49 +169,15 @@ def _check_sizes(module: ViT | Transformer, named: Mapping[str, np.ndarray], wid
     )
 
 
-def _without_fronts(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The arrays without what names have in front, and without what is no parameter of ours."""
-    by_name = {}
-    for name, array in arrays.items():
-        front = next((front for front in FRONTS if name.startswith(front)), "")
-        name = name.removeprefix(front)
-        if not LEFT_OUT.fullmatch(name):
-            by_name[name] = array
-    return by_name
-
-
-def _named(by_name: Mapping[str, np.ndarray], table: Mapping[str, str]) -> dict[str, np.ndarray]:
-    """The arrays by the names of a table, with /weight or /bias where a layer has both."""
-    named = {}
-    for name, array in by_name.items():
-        for pattern, ours in table.items():
-            match = re.fullmatch(rf"{pattern}(?:\.(?P<kind>weight|bias))?", name)
-            if match:
-                kind = match["kind"]
-                named[match.expand(ours) + (f"/{kind}" if kind else "")] = array
-                break
-        else:
-            raise InputError(
-                f"the weight {name!r:.80} is of no part of such a model: expected the names of "
-                "timm or Hugging Face"
-            )
-    return named
-
-
-def _joined(named: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _joined(found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The arrays with queries, keys and values as one layer."""
     joined = {}
-    for path, array in named.items():
+    for path, array in found.items():
         match = re.fullmatch(r"(block\d+)/(query|key|value)/(weight|bias)", path)
         if not match:
             joined[path] = array
         elif match[2] == "query":
             each = [f"{match[1]}/{part}/{match[3]}" for part in ("query", "key", "value")]
-            check(all(one in named for one in each), f"the weights lack one of {', '.join(each)}")
-            joined[f"{match[1]}/qkv/{match[3]}"] = np.concatenate([named[one] for one in each])
+            check(all(one in found for one in each), f"the weights lack one of {', '.join(each)}")
+            joined[f"{match[1]}/qkv/{match[3]}"] = np.concatenate([found[one] for one in each])
     return joined
-
-
-def _some(arrays: Mapping[str, np.ndarray]) -> str:
-    names = ", ".join(f"{name:.60}" for name in list(arrays)[:3])
-    return f"{names or 'nothing'}{', ...' if len(arrays) > 3 else ''}"

@@ -15,7 +15,11 @@ from jaxfl.models import MODELS, conv1d, fedavg_cnn, lstm, mf, textcnn
 WORDS = jnp.zeros(20, jnp.int32)
 PAIR = jnp.zeros(2, jnp.int32)
 SERIES = jnp.zeros((20, 3))
-EXAMPLES = {"textcnn": WORDS, "transformer": WORDS, "mf": PAIR, "conv1d": SERIES, "lstm": SERIES}
+EXAMPLES = {
+    **dict.fromkeys(("textcnn", "transformer", "bert", "llama"), WORDS),
+    "mf": PAIR,
+    **dict.fromkeys(("conv1d", "lstm"), SERIES),
+}
 
 
 def image(size, channels):
@@ -75,9 +79,10 @@ def test_each_model_names_its_head(name):
     params = jax.jit(task.problem.init)(jax.random.key(0))
     x = jnp.asarray(example)[None]
     features = jax.jit(task.problem.features)(params, x)
-    kernel, bias = tree.select(params, model.head)[::-1]
-    kernel, bias = (kernel, bias) if kernel.ndim == 2 else (bias, kernel)
-    expected = features @ kernel + bias[None]
+    bias, kernel = 0.0, None
+    for leaf in tree.select(params, model.head):
+        kernel, bias = (leaf, bias) if leaf.ndim == 2 else (kernel, leaf[None])
+    expected = features @ kernel + bias
     np.testing.assert_allclose(jax.jit(task.problem.apply)(params, x), expected, atol=1e-5)
 
 
@@ -207,7 +212,7 @@ def test_mf_learns_ratings_that_factorise():
         ("resnet8", jnp.zeros(5), "resnet8 takes images"),
         ("fedavg_cnn", jnp.zeros(5), "fedavg_cnn takes images"),
         ("fedavg_cnn", jnp.zeros((15, 28, 1)), "fedavg_cnn takes images of 16x16 or more"),
-        ("textcnn", jnp.zeros(20), "textcnn takes integer word ids"),
+        ("textcnn", jnp.zeros(20), "textcnn takes integer ids"),
         ("textcnn", jnp.zeros(4, jnp.int32), "textcnn takes 5 words or more, not 4"),
         ("mf", jnp.zeros(3, jnp.int32), "mf takes integer pairs"),
         ("transformer", jnp.zeros(20), "transformer takes integer ids"),

@@ -1,13 +1,22 @@
-"""GPT-2's weights by the names of Hugging Face, beside a forward pass in NumPy that reads them."""
+"""Weights of models of texts by the names of Hugging Face, beside NumPy that reads them."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from text_models import (
+    BERT,
+    LLAMA,
+    OUTPUTS,
+    bert_arrays,
+    bert_logits,
+    llama_arrays,
+    llama_logits,
+)
 
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError
-from jaxfl.models import transformer
+from jaxfl.models import bert, llama, transformer
 from jaxfl.models.pretrained import pretrained
 
 WORDS, WIDTH, DEPTH, HEADS, LENGTH = 11, 8, 2, 2, 9
@@ -104,3 +113,127 @@ def test_ids_of_another_vocabulary_are_refused():
     sizes = {"width": WIDTH, "depth": DEPTH, "heads": HEADS}
     with pytest.raises(InputError, match="embed 11 ids, and the data have 12"):
         pretrained(transformer(12, (12,), **sizes), arrays)
+
+
+# Texts of 6, 4 and 1 ids; -1 is none.
+IDS = np.array([[3, 1, 4, 1, 5, 9], [2, 6, 5, 3, -1, -1], [8, -1, -1, -1, -1, -1]])
+
+
+def logits_of(module, arrays, config):
+    """The logits of our module on IDS, with the weights of others."""
+    module, by_path = pretrained(module, arrays, config)
+    like = jax.eval_shape(module.init, jax.random.key(0), jnp.asarray(IDS))
+    paths = {tree.path(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(like)}
+    assert paths == set(by_path)
+    params = jax.tree_util.tree_map_with_path(lambda keys, _: by_path[tree.path(keys)], like)
+    return np.asarray(module.apply(params, jnp.asarray(IDS)))
+
+
+def test_logits_are_those_of_bert_on_its_weights():
+    """What stands behind the end of a text changes nothing, since it is not there in NumPy."""
+    arrays = bert_arrays(np.random.default_rng(0))
+    found = logits_of(bert(OUTPUTS, (WORDS,)), arrays, BERT)
+    expected = [bert_logits(arrays, ids[ids >= 0]) for ids in IDS]
+    np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-4)
+    each = logits_of(bert(OUTPUTS, (WORDS,), positions=True), arrays, BERT)
+    for ids, one in zip(IDS, each, strict=True):
+        ids = ids[ids >= 0]
+        whole = bert_logits(arrays, ids, positions=True)
+        np.testing.assert_allclose(one[: len(ids)], whole, rtol=2e-4, atol=2e-4)
+
+
+def test_logits_are_those_of_llama_on_its_weights():
+    arrays = llama_arrays(np.random.default_rng(0))
+    found = logits_of(llama(OUTPUTS, (WORDS,)), arrays, LLAMA)
+    expected = [llama_logits(arrays, ids[ids >= 0])[-1] for ids in IDS]
+    np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("head", ["lm_head.weight", None])
+def test_a_model_of_the_next_id_has_the_head_of_the_weights_or_the_embedding(head):
+    arrays = llama_arrays(np.random.default_rng(0), head, WORDS)
+    config = LLAMA | {"tie_word_embeddings": head is None}
+    found = logits_of(llama(WORDS, (WORDS,), positions=True), arrays, config)
+    expected = llama_logits(arrays, IDS[0], head or "embed_tokens.weight")
+    np.testing.assert_allclose(found[0], expected, rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("head", ["lm_head.weight", None])
+def test_rows_of_ids_that_no_text_has_are_left_out(head):
+    """Tables may be longer than the vocabulary of the tokenizer, up to a round number."""
+    arrays = llama_arrays(np.random.default_rng(0), head, WORDS)
+    longer = dict(arrays)
+    for name in ("model.embed_tokens.weight", *([head] if head else [])):
+        longer[name] = np.concatenate([arrays[name], np.ones((16 - WORDS, WIDTH), np.float32)])
+    config = LLAMA | {"tie_word_embeddings": head is None}
+    module = llama(WORDS, (WORDS,), positions=True)
+    np.testing.assert_array_equal(
+        logits_of(module, longer, config), logits_of(module, arrays, config)
+    )
+    with pytest.raises(InputError, match="embed 11 ids, and the data have 7: number the ids"):
+        pretrained(llama(OUTPUTS, (7,)), arrays, LLAMA)
+
+
+def test_a_head_that_is_not_there_is_missed():
+    arrays = llama_arrays(np.random.default_rng(0), None)
+    with pytest.raises(InputError, match=r"lack lm_head\.weight"):
+        pretrained(
+            llama(WORDS, (WORDS,), positions=True), arrays, LLAMA | {"tie_word_embeddings": False}
+        )
+
+
+def test_older_names_of_a_normalisation_are_read():
+    arrays = bert_arrays(np.random.default_rng(0))
+    older = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "LayerNorm.bias", "LayerNorm.beta"
+        ): array
+        for name, array in arrays.items()
+    }
+    assert "bert.embeddings.LayerNorm.gamma" in older
+    module = bert(OUTPUTS, (WORDS,))
+    np.testing.assert_array_equal(logits_of(module, older, BERT), logits_of(module, arrays, BERT))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_attention_heads": 3}, "width is 8 and heads is 3"),
+        ({"num_attention_heads": "4"}, "num_attention_heads '4': expected a positive number"),
+        ({"layer_norm_eps": 0}, "layer_norm_eps 0: expected a positive number"),
+        ({"is_decoder": True}, "is_decoder True, and bert has False"),
+        ({"model_type": "roberta"}, "config.json has model_type 'roberta', and bert has 'bert'"),
+        ({"hidden_act": "relu"}, "hidden_act 'relu', and bert has 'gelu'"),
+        ({"hidden_size": None}, "config.json lacks hidden_size"),
+        ({"num_hidden_layers": 2}, "of 3 blocks of width 8, and the model has 2 of width 8"),
+    ],
+)
+def test_a_config_of_another_model_is_refused(change, message):
+    arrays = bert_arrays(np.random.default_rng(0))
+    with pytest.raises(InputError, match=message):
+        pretrained(bert(OUTPUTS, (WORDS,)), arrays, BERT | change)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rope_parameters": {"rope_type": "llama3"}}, "scales rotary positions as 'llama3'"),
+        (
+            {"rope_scaling": {"type": "linear", "factor": 2.0}},
+            "scales rotary positions as 'linear'",
+        ),
+        ({"rope_scaling": "linear"}, "rope_scaling 'linear': expected an object"),
+        ({"num_key_value_heads": 3}, "heads is 4, groups is 3"),
+        ({"head_dim": 7}, "the size of a head is 7"),
+    ],
+)
+def test_a_llama_of_another_kind_is_refused(change, message):
+    arrays = llama_arrays(np.random.default_rng(0))
+    with pytest.raises(InputError, match=message):
+        pretrained(llama(OUTPUTS, (WORDS,)), arrays, LLAMA | change)
+
+
+def test_the_base_of_rotary_positions_is_that_of_the_config():
+    bare = LLAMA | {"rope_theta": 500.0, "rope_parameters": {"rope_type": "default"}}
+    arrays = llama_arrays(np.random.default_rng(0))
+    assert pretrained(llama(OUTPUTS, (WORDS,)), arrays, bare).module.base == 500

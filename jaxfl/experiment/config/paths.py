@@ -14,13 +14,16 @@ from jaxfl.experiment.config.setting import Config, Setting
 
 S = TypeVar("S", bound=Setting)
 MODELS = "models.npz"  # of a run: the models of its clients
+ADAPTER = "adapter_model.safetensors"  # of a folder of PEFT
+WEIGHTS = "model.safetensors"  # of a folder of Hugging Face
 
 
 def with_absolute_paths(setting: S) -> S:
     """The setting whose paths do not depend on the working directory.
 
     These are the folder of the data set, the options that are paths, and texts among the
-    hyper-parameters that name a file. Where --init names a run, it becomes the file of its models.
+    hyper-parameters that name a file. Where --init names a run, it becomes the file of its models,
+    and where it or --pretrained names a folder of weights, the file in it.
     """
     changes: dict[str, Any] = {}
     folder = data_dir(setting.data_dir)
@@ -33,10 +36,24 @@ def with_absolute_paths(setting: S) -> S:
         elif value is not None:
             changes[name] = _absolute(value)
     if setting.init is not None and os.path.isdir(setting.init):
-        changes["init"] = _absolute(Path(setting.init) / MODELS)
+        adapter = Path(setting.init) / ADAPTER
+        changes["init"] = _absolute(adapter if adapter.is_file() else adapter.parent / MODELS)
+    if setting.pretrained is not None:
+        changes["pretrained"] = _absolute(weights_in(setting.pretrained))
     if isinstance(setting, Config):
         changes["hyper"] = with_absolute_files(setting.hyper)
     return dataclasses.replace(setting, **changes)
+
+
+def weights_in(path: str) -> Path:
+    """The file of weights that --pretrained names: itself, or in a folder that of Hugging Face.
+
+    Example:
+      >>> Path("minilm").mkdir()
+      >>> str(weights_in("minilm")), str(weights_in("vit.npz"))
+      ('minilm/model.safetensors', 'vit.npz')
+    """
+    return Path(path) / WEIGHTS if os.path.isdir(path) else Path(path)
 
 
 def with_absolute_files(hyper: dict[str, Any]) -> dict[str, Any]:

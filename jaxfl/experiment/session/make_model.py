@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,15 +16,20 @@ from jaxfl.core import tree
 from jaxfl.core.errors import InputError, check, warn
 from jaxfl.data import Source
 from jaxfl.experiment.config.hints import value_of
+from jaxfl.experiment.config.json_text import parse_json
+from jaxfl.experiment.config.paths import WEIGHTS, weights_in
 from jaxfl.experiment.config.training_fields import OVER, ModelOptions, base_of
 from jaxfl.experiment.store.weights_file import read_weights
 from jaxfl.models import MODELS
 from jaxfl.models.equal_features import equal_features
 from jaxfl.models.pretrained import Pretrained, pretrained
+from jaxfl.models.text_weights import TextModule, with_sizes
 from jaxfl.training.any_model import AnyModel, functions_of
 from jaxfl.training.frozen import Frozen, freeze
 from jaxfl.training.lora import LORA, dense_layers, lora
 from jaxfl.training.scaling import model_inputs
+
+CONFIG = "config.json"
 
 
 def make_models(
@@ -70,7 +76,7 @@ def make_model(options: ModelOptions, source: Source, dtype: str | None = None) 
     module = _make_module(options, source)
     if options.pretrained is None:
         return module
-    module, weights = _read(Path(options.pretrained), module)
+    module, weights = _read(weights_in(options.pretrained), module)
     head = getattr(module, "head", "") or ""
     parts = [options.trainable or head] if options.trainable or head else []
     model: AnyModel = module
@@ -170,6 +176,11 @@ def layers_by_depth(options: ModelOptions, source: Source) -> list[str]:
     module = _make_module(options, source)
     if not isinstance(module, nn.Module):
         return []
+    if isinstance(module, TextModule) and options.pretrained is not None:
+        # A config of something else is refused where the weights are read.
+        with suppress(InputError):
+            config = _config_beside(weights_in(options.pretrained))
+            module = module if config is None else with_sizes(module, config)
     paths: dict[str, None] = {}
 
     def record(call: Any, arguments: tuple, named: dict, context: Any) -> Any:
@@ -234,8 +245,14 @@ def describe_sizes(sizes: Sizes) -> str:
 
 
 def _read(file: Path, module: nn.Module) -> Pretrained:
+    check(
+        file.name != WEIGHTS or file.exists(),
+        f"--pretrained {file.parent} has no {WEIGHTS}: give a folder with one, as save_pretrained "
+        "of transformers writes it (max_shard_size for large models)",
+    )
+    config = _config_beside(file) if isinstance(module, TextModule) else None
     try:
-        return pretrained(module, read_weights(file))
+        return pretrained(module, read_weights(file), config)
     except InputError as error:
         raise InputError(f"--pretrained {file}: {error}") from error
     except ValueError as error:
@@ -243,6 +260,23 @@ def _read(file: Path, module: nn.Module) -> Pretrained:
             f"--pretrained {file} cannot be read ({error}): give a safetensors or an npz file of "
             "weights"
         ) from error
+
+
+def _config_beside(file: Path) -> dict[str, Any] | None:
+    """What Hugging Face's config.json beside the weights says; None if there is none.
+
+    Raises:
+      InputError: it is no object of JSON.
+    """
+    beside = file.parent / CONFIG
+    if not beside.is_file():
+        return None
+    try:
+        told = parse_json(beside.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {beside} ({error!s:.100}): restore it") from error
+    check(isinstance(told, dict), f"{beside} is no object of JSON: give that of the weights")
+    return told
 
 
 def _check_expression(option: str, text: str) -> None:
