@@ -241,7 +241,7 @@ class Sweep(LaunchOptions, Plugins, KeepOption, SettingOptions):
 
 @dataclass(frozen=True)
 class OwnOptions:
-    """Of `jaxfl prepare csv`, `windows` and `images`: the user's own files."""
+    """Of `jaxfl prepare csv`, `windows`, `text` and `images`: the user's own files."""
 
     name: str | None = None
     """own files: name of the data set; that of the folder of the files if not given"""
@@ -318,20 +318,31 @@ class ImageOptions:
 
 
 @dataclass(frozen=True)
+class TextOptions:
+    """Of texts: `jaxfl prepare text`, and published ones."""
+
+    tokenizer: Path | None = None
+    """texts: tokenizer.json of the model, which numbers the words; needed for text"""
+    length: int = 128
+    """texts: words or parts of words of each"""
+    text: str | None = None
+    """text: column of the texts in CSV files"""
+
+
+@dataclass(frozen=True)
 class PublishedOptions:
     """Of published data sets."""
 
     tfds_manual_dir: Path | None = None
     """folder with published files that were fetched by hand"""
     words: int = 10_000
-    """texts: size of the vocabulary"""
-    length: int = 128
-    """texts: words of each"""
+    """texts without a tokenizer: size of the vocabulary"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prepare(
     PublishedOptions,
+    TextOptions,
     ImageOptions,
     WindowOptions,
     CsvFileOptions,
@@ -342,12 +353,13 @@ class Prepare(
 
     data: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
     """which one: of docs/data.md, or another image or text classification set of TensorFlow
-    Datasets; or, for your own files, csv (each row is an example), windows (so many rows are one)
-    or images"""
+    Datasets; or, for your own files, csv (each row is an example), windows (so many rows are one),
+    text or images"""
     files: Annotated[
         tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="[FILE ...]")
     ] = ()
-    """of csv and windows: a file for each site, as in sites/*.csv; of images: their folder"""
+    """of csv, windows and text: a file for each site, as in sites/*.csv; of text also .txt, whose
+    targets are the next words; of images: their folder"""
     data_dir: str | None = None
     """folder to write NAME.npz into; the environment's JAXFL_DATA_DIR if not given"""
 

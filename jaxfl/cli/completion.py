@@ -12,7 +12,7 @@ import tyro
 
 from jaxfl.cli.groups import registry, union
 from jaxfl.cli.listing import kinds
-from jaxfl.cli.prepare_data import GROUPS
+from jaxfl.cli.prepare_data import OPTIONS
 from jaxfl.core.errors import check_name
 from jaxfl.core.options import Names
 from jaxfl.data.published.recipes import RECIPES
@@ -59,7 +59,7 @@ def completion(shell: str, commands: Mapping[str, type]) -> str:
 def _names(field: str, hint: Any, names_by_kind: dict[str, list[str]]) -> list[str]:
     """The names that are known for the values of an option."""
     if field == "data":  # of `jaxfl prepare`
-        return [*GROUPS, *RECIPES]
+        return [*OPTIONS, *RECIPES]
     if field == "what":  # of `jaxfl list`
         return [*names_by_kind, *itertools.chain(*names_by_kind.values())]
     if field in KINDS:

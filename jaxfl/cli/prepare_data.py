@@ -1,4 +1,4 @@
-"""`jaxfl prepare`: published data sets, and one's own CSV files, series and images."""
+"""`jaxfl prepare`: published data sets, and one's own CSV files, series, texts and images."""
 
 import dataclasses
 import os
@@ -15,6 +15,7 @@ from jaxfl.cli.command_options import (
     OwnOptions,
     Prepare,
     PublishedOptions,
+    TextOptions,
     WindowOptions,
 )
 from jaxfl.core.errors import InputError, check
@@ -25,16 +26,25 @@ from jaxfl.data.published.recipes import file_stem
 from jaxfl.data.sources import SOURCES, data_dir
 from jaxfl.data.table.prepare import prepare_csv
 from jaxfl.data.table.summary import Choices
+from jaxfl.data.text_files import prepare_text
 from jaxfl.experiment.config.composite import option
 
 # In place of the name of a data set: the user's own files, and the options that each takes.
-CSV, WINDOWS, IMAGES = "csv", "windows", "images"
-TABLE = (OwnOptions, CsvOptions, CsvFileOptions)
-GROUPS: dict[str, tuple[type, ...]] = {
+CSV, WINDOWS, TEXT, IMAGES = "csv", "windows", "text", "images"
+
+
+def _names(*groups: type) -> list[str]:
+    return [field.name for group in groups for field in dataclasses.fields(group)]
+
+
+TABLE = _names(OwnOptions, CsvOptions, CsvFileOptions)
+OPTIONS: dict[str, list[str]] = {
     CSV: TABLE,
-    WINDOWS: (*TABLE, WindowOptions),
-    IMAGES: (OwnOptions, ImageOptions),
+    WINDOWS: [*TABLE, *_names(WindowOptions)],
+    TEXT: [*_names(OwnOptions, TextOptions), "target", "owner", "columns", "encoding"],
+    IMAGES: _names(OwnOptions, ImageOptions),
 }
+PUBLISHED = [*_names(PublishedOptions), "length", "tokenizer"]
 SHOWN = 12  # sites whose sizes are told
 NUMBERS = ("values", "missing", "median")  # columns of `describe_csv`
 
@@ -55,6 +65,8 @@ def prepare(command: Prepare, console: Console) -> None:
     _check_options(command)
     if command.data in (CSV, WINDOWS):
         prepare_table(command, folder, console)
+    elif command.data == TEXT:
+        prepare_texts(command, folder, console)
     elif command.data == IMAGES:
         prepare_folder(command, folder, console)
     else:
@@ -65,6 +77,7 @@ def prepare(command: Prepare, console: Console) -> None:
             manual_dir=command.tfds_manual_dir,
             words=command.words,
             length=command.length,
+            tokenizer=command.tokenizer,
         )
         was_ready = " was there before and stays; remove it to prepare it anew" if is_ready else ""
         _say(console, f"{file}{was_ready}: --dataset {file.stem} --data-dir {folder}")
@@ -74,22 +87,18 @@ def _check_options(command: Prepare) -> None:
     """Raises an `InputError` if options are given that are for other data."""
     default = Prepare(data=command.data)
     check(
-        command.data in GROUPS or not command.files,
-        f"{' '.join(map(str, command.files))}: files are for {', '.join(GROUPS)}, not for jaxfl "
+        command.data in OPTIONS or not command.files,
+        f"{' '.join(map(str, command.files))}: files are for {', '.join(OPTIONS)}, not for jaxfl "
         f"prepare {command.data}; leave them out",
     )
-    taken = _names(GROUPS.get(command.data, (PublishedOptions,)))
-    for name in _names((*GROUPS[WINDOWS], ImageOptions, PublishedOptions)):
-        kinds = [kind for kind, groups in GROUPS.items() if name in _names(groups)]
+    taken = OPTIONS.get(command.data, PUBLISHED)
+    for name in dict.fromkeys([*OPTIONS[WINDOWS], *OPTIONS[TEXT], *OPTIONS[IMAGES], *PUBLISHED]):
+        kinds = [kind for kind, names in OPTIONS.items() if name in names]
         check(
             name in taken or getattr(command, name) == getattr(default, name),
             f"{option(name)}: for {' and '.join(kinds) or 'published data sets'}, not for jaxfl "
             f"prepare {command.data}; leave it out",
         )
-
-
-def _names(groups: tuple[type, ...]) -> list[str]:
-    return [field.name for group in groups for field in dataclasses.fields(group)]
 
 
 def describe_table(command: Prepare, console: Console) -> None:
@@ -202,6 +211,50 @@ def prepare_table(command: Prepare, folder: Path, console: Console) -> None:
     )
 
 
+def prepare_texts(command: Prepare, folder: Path, console: Console) -> None:
+    """`jaxfl prepare text`.
+
+    Args:
+      command: with the files and the tokenizer.
+      folder: of the data sets.
+      console: where to say what has become of them.
+    """
+    if command.tokenizer is None:
+        raise InputError(
+            "jaxfl prepare text needs --tokenizer FILE, the tokenizer.json that lies beside the "
+            "weights of the model"
+        )
+    prepared = prepare_text(
+        command.files,
+        folder,
+        command.tokenizer,
+        text=command.text,
+        target=command.target,
+        owner=command.owner,
+        length=command.length,
+        name=command.name,
+        columns=command.columns,
+        encoding=command.encoding,
+        overwrite=command.overwrite,
+    )
+    _say(console, _sizes(prepared.sites, "texts"))
+    if prepared.classes:
+        _say(console, _classes(prepared.classes))
+    else:
+        _say(console, "the label of each id is the one after it")
+    cut = f"; {prepared.cut:,} texts were longer and are cut" if prepared.cut else ""
+    _say(console, f"{prepared.length} ids of each text, of {prepared.vocabulary:,}{cut}")
+    file = prepared.file
+    _say(console, f"written to {file}: --dataset {file.stem} --data-dir {folder}")
+
+
+def _classes(classes: dict[str, int]) -> str:
+    """How many classes there are, and how many examples of each."""
+    first = ", ".join(f"{name} {count:,}" for name, count in list(classes.items())[:SHOWN])
+    more = f" and {len(classes) - SHOWN} more" if len(classes) > SHOWN else ""
+    return f"{len(classes)} classes: {first}{more}"
+
+
 def prepare_folder(command: Prepare, folder: Path, console: Console) -> None:
     """`jaxfl prepare images`.
 
@@ -224,15 +277,9 @@ def prepare_folder(command: Prepare, folder: Path, console: Console) -> None:
         overwrite=command.overwrite,
     )
     _say(console, _sizes(prepared.sites, "images"))
-    first = list(prepared.classes.items())[:SHOWN]
-    classes = ", ".join(f"{name} {count:,}" for name, count in first)
-    more = len(prepared.classes) - SHOWN
     high, wide, channels = prepared.shape
-    _say(
-        console,
-        f"{len(prepared.classes)} classes: {classes}{f' and {more} more' if more > 0 else ''}; "
-        f"{high}x{wide} pixels, {'grey' if channels == 1 else 'three channels'}",
-    )
+    colours = "grey" if channels == 1 else "three channels"
+    _say(console, f"{_classes(prepared.classes)}; {high}x{wide} pixels, {colours}")
     file = prepared.file
     _say(console, f"written to {file}: --dataset {file.stem} --data-dir {folder}")
 

@@ -1,5 +1,6 @@
-"""Text of unknown origin: how it is compared, and how it is shown."""
+"""Text of unknown origin: how it is compared, sorted and shown."""
 
+import re
 import unicodedata
 
 
@@ -13,6 +14,18 @@ def composed(text: str) -> str:
       True
     """
     return unicodedata.normalize("NFC", text)
+
+
+def by_number(name: str) -> list[str | float]:
+    """The key that sorts names by their letters and the numbers in them.
+
+    Example:
+      >>> sorted(["block10/up", "block2/up"], key=by_number)
+      ['block2/up', 'block10/up']
+    """
+    # The pieces are letters and digits in turn.
+    pieces = re.split(r"(\d+)", name, flags=re.ASCII)
+    return [float(piece) if place % 2 else piece for place, piece in enumerate(pieces)]
 
 
 def visible(text: str) -> str:

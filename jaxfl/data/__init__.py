@@ -32,6 +32,7 @@ from jaxfl.data.sources import SOURCES, list_data_sets, load
 from jaxfl.data.superclasses import superclasses
 from jaxfl.data.table.by_site import from_table, table_schema, table_summary
 from jaxfl.data.table.prepare import from_frames
+from jaxfl.data.tokens import text_ids
 from jaxfl.data.weights import balance_classes
 
 __all__ = [
@@ -69,5 +70,6 @@ __all__ = [
     "superclasses",
     "table_schema",
     "table_summary",
+    "text_ids",
     "unbalanced_pathological",
 ]

@@ -1,7 +1,6 @@
 """Narrower models as parts of a wide one: the first units of each hidden layer."""
 
 import math
-import re
 
 import jax
 import numpy as np
@@ -9,6 +8,7 @@ from jaxtyping import Array, PyTree
 
 from jaxfl.core import tree
 from jaxfl.core.errors import check
+from jaxfl.core.text import by_number
 from jaxfl.core.types import Params
 
 
@@ -45,7 +45,7 @@ def part_of(wide: PyTree, narrow: PyTree) -> PyTree:
         len(whole) == len(part) and np.less_equal(part, whole).all() for whole, part in shapes
     )
     check(within, "one has other layers, or more units in some and fewer in others")
-    order = sorted(range(len(names)), key=lambda i: _natural(names[i]))
+    order = sorted(range(len(names)), key=lambda i: by_number(names[i]))
     kernels = [number for number in order if len(shapes[number][0]) > 1]
     # the units of each layer in both models
     units = {(whole[-1], part[-1]) for whole, part in map(shapes.__getitem__, kernels)}
@@ -122,8 +122,3 @@ def scatter_part(narrow: Params, part: PyTree, wide: Params) -> Params:
         return others.ravel().at[places].set(values).reshape(others.shape)
 
     return jax.tree.map(one, narrow, part, wide)
-
-
-def _natural(name: str) -> list[str | int]:
-    """A key that sorts Conv_2 before Conv_10."""
-    return [int(one) if place % 2 else one for place, one in enumerate(re.split(r"(\d+)", name))]

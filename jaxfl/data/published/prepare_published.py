@@ -3,6 +3,7 @@
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +15,8 @@ from jaxfl.data.published import words as vocabularies
 from jaxfl.data.published.originals import Arrays
 from jaxfl.data.published.reading_progress import Track, show_progress
 from jaxfl.data.published.recipes import RECIPES, Recipe, file_stem, holds
+from jaxfl.data.tokens import check_length, encoded, padded, read_tokenizer, vocabulary_of
 from jaxfl.data.write import new_folder, write_npz
-
-MAX_LENGTH = 100_000  # words kept of a text
 
 
 def prepare(
@@ -26,6 +26,7 @@ def prepare(
     manual_dir: str | os.PathLike | None = None,
     words: int = 10_000,
     length: int = 128,
+    tokenizer: Path | None = None,
 ) -> Path:
     """Writes `directory/NAME.npz`, unless it already exists.
 
@@ -47,6 +48,8 @@ def prepare(
       manual_dir: folder with files that were downloaded by hand.
       words: size of the vocabulary, the most frequent words of the training texts.
       length: words kept of each text.
+      tokenizer: a tokenizer.json that gives the ids of texts in place of a vocabulary: -1 then
+        fills up shorter ones, and `words` are not there.
 
     Returns:
       The path of the file.
@@ -55,14 +58,16 @@ def prepare(
       InputError: the name is unknown, files are missing or damaged,
         TensorFlow Datasets is needed and not installed, or there is no network.
     """
-    check_range(POSITIVE, words=words, length=length)
-    check(
-        length <= MAX_LENGTH,
-        f"length is {length!r:.40}: expected at most {MAX_LENGTH:,} words of a text",
-    )
+    check_range(POSITIVE, words=words)
+    check_length(length)
+    reader = None if tokenizer is None else read_tokenizer(tokenizer)
     directory = Path(directory)
     target = directory / f"{file_stem(name)}.npz"
     if os.path.exists(target):
+        check(
+            reader is None,
+            f"{target} is there already, and its ids may be of another tokenizer: remove it first",
+        )
         return target
     manual = Path(manual_dir) if manual_dir else None
     check(
@@ -72,8 +77,14 @@ def prepare(
     )
     with new_folder(directory), show_progress(f"preparing {name}") as track:
         arrays = _read(name, directory, manual, track)
-        if isinstance(arrays.get("x_train"), list):
-            arrays = _tokenise(arrays, words, length, track)
+        is_text = isinstance(arrays.get("x_train"), list)
+        check(is_text or reader is None, f"{name} has no texts to number: leave out --tokenizer")
+        if is_text:
+            arrays = (
+                _tokenise(arrays, words, length, track)
+                if reader is None
+                else _encoded(arrays, reader, length)
+            )
         if "owner_names" in arrays:
             # Refuses names that no reader would take.
             from_arrays(**{k: v for k, v in arrays.items() if k != "words"}, name=name)
@@ -121,3 +132,11 @@ def _tokenise(arrays: Arrays, words: int, length: int, track: Track) -> Arrays:
         "vocabulary": np.array([len(vocabulary) + vocabularies.RESERVED]),
         "words": np.array(vocabulary, str),
     }
+
+
+def _encoded(arrays: Arrays, reader: Any, length: int) -> Arrays:
+    """The arrays with the ids of a tokenizer in place of texts."""
+    rows = {split: encoded(arrays[split], reader, length=length) for split in ("x_train", "x_test")}
+    longest = max(len(row) for some in rows.values() for row in some)
+    ids = {split: padded(some, longest) for split, some in rows.items()}
+    return arrays | ids | {"vocabulary": np.array([vocabulary_of(reader)])}

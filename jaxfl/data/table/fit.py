@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from jaxfl.core.errors import InputError, check, warn
+from jaxfl.core.text import by_number
 from jaxfl.data.table.read import NUMBER, Cell, Sheet, check_column
 from jaxfl.data.table.schema import Column, Schema, Target
 from jaxfl.data.table.summary import ROWS, Choices, Summary, Sums, summary_of
@@ -291,15 +292,7 @@ def in_order(words: set[str] | dict[str, int]) -> list[str]:
     """
     if all(NUMBER.fullmatch(word) for word in words):
         return sorted(words, key=lambda word: (float(word), word))
-    # The pieces are letters and digits in turn.
-    pieces = {word: re.split(r"(\d+)", word, flags=re.ASCII) for word in words}
-    return sorted(
-        words,
-        key=lambda word: (
-            [float(piece) if place % 2 else piece for place, piece in enumerate(pieces[word])],
-            word,
-        ),
-    )
+    return sorted(words, key=lambda word: (by_number(word), word))
 
 
 def cells_of(sheets: Sequence[Sheet], name: str) -> list[Cell]:

@@ -110,7 +110,7 @@ def prepare_csv(
         files, columns=columns, encoding=encoding, decimal=decimal, thousands=thousands
     )
     if name is None:
-        name = _common_name(files)
+        name = common_name(files)
     target = Path(directory) / f"{name}.npz"
     check_new(name, [target, target.with_suffix(".json")], overwrite)
     arrays, schema, sites, words = arrays_of(sheets, choices)
@@ -329,7 +329,7 @@ def _check_windows(sites: dict[str, int], y: np.ndarray, schema: Schema, choices
         )
 
 
-def _common_name(files: Sequence[Path]) -> str:
+def common_name(files: Sequence[Path]) -> str:
     """The name of the folder of several files, or that of a single file."""
     if len(files) == 1:
         return composed(files[0].stem)

@@ -24,6 +24,7 @@ THOUSANDS = {
 }
 WHOLE = re.compile(r"([+-]?\d+)\.0*", re.ASCII)
 EXCEL = re.compile(r'"?sep=(.)"?')  # a first line that Excel writes and reads
+LARGEST_CELL = 100_000_000  # letters
 Decimal = Literal[".", ","]
 Thousands = Literal[",", ".", " ", "'"]
 
@@ -286,6 +287,8 @@ def _rows(file: Path, text: str, separator: str) -> tuple[list[list[str]], list[
     rows = []
     lines = []
     start = 1
+    # Of a cell: a text may be long.
+    limit = csv.field_size_limit(LARGEST_CELL)
     try:
         for row in reader:
             cells = [cell.strip() for cell in row]
@@ -298,6 +301,8 @@ def _rows(file: Path, text: str, separator: str) -> tuple[list[list[str]], list[
             f'the row at line {start} of {file} has a quote (") that does not end where its cell '
             f"ends ({error}): close it, or write it twice where it belongs to the text"
         ) from error
+    finally:
+        csv.field_size_limit(limit)
     return rows, lines
 
 

@@ -132,3 +132,8 @@ def test_files_have_the_same_columns_in_whatever_order(tmp_path):
     with pytest.raises(InputError, match=r"east.csv lacks ward and has wards, unlike .*north.csv"):
         check_columns([first, same, other])
     check_columns([first, other, same], leave_out=["ward", "wards"])
+
+
+def test_a_cell_may_be_a_long_text(tmp_path):
+    (tmp_path / "long.csv").write_text(f"text\n{'word ' * 40_000}\n")
+    assert len(read_sheet(tmp_path / "long.csv").columns["text"][0]) == 199_999
