@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from jaxfl.algorithms import ALGORITHMS
+from jaxfl.core import tree
 from jaxfl.core.errors import InputError, check
 from jaxfl.core.ragged import is_ragged
 from jaxfl.core.types import Algorithm, Dataset, Params, Task
@@ -29,15 +30,19 @@ from jaxfl.experiment.reading.given_inputs import check_inputs, check_weights, s
 from jaxfl.experiment.reading.read_models import Models, in_form, read_models
 from jaxfl.experiment.reading.survival_curves import curves_of_hazards, curves_of_risks
 from jaxfl.experiment.session.gather import Data, gather
+from jaxfl.experiment.session.make_model import make_model
 from jaxfl.experiment.session.make_task import make_task
 from jaxfl.experiment.session.models import snapshots
 from jaxfl.experiment.session.seeds import Seeds, seeds_of
 from jaxfl.experiment.session.source_record import source_of
 from jaxfl.experiment.store.files import read_arrays
 from jaxfl.experiment.store.finished_runs import numbers_of
+from jaxfl.experiment.store.peft_files import write_adapter
 from jaxfl.experiment.store.read_records import read_lines, read_summary
 from jaxfl.experiment.store.records import Inputs, Summary
 from jaxfl.simulation.survival_scores import risks
+from jaxfl.training.frozen import Frozen
+from jaxfl.training.lora import Lora
 
 
 def load(directory: Path | str) -> "FinishedRun":
@@ -219,8 +224,7 @@ class FinishedRun:
         """
         place = self._place(self.client_id(client), seed, fold)
         x = check_inputs(x, self._inputs)
-        model = jax.tree.map(lambda leaf: leaf[place], self._models(which))
-        model = in_form(model, jax.eval_shape(self._task.problem.init, jax.random.key(0)))
+        model = self._model(place, which)
         if self._algorithm.recall is not None:
             model = self._algorithm.recall(model, self._examples(place))
         return np.asarray(self._apply(model, x))
@@ -449,6 +453,48 @@ class FinishedRun:
         models = {"last": lambda: self.models, "best": lambda: self.best_models}
         check(which in models, f"which is {which!r}: expected last, best, or the number of a round")
         return models[which]()
+
+    def _model(self, place: tuple[int, ...], which: Models) -> Params:
+        """The model of a client."""
+        model = jax.tree.map(lambda leaf: leaf[place], self._models(which))
+        return in_form(model, jax.eval_shape(self._task.problem.init, jax.random.key(0)))
+
+    def write_adapter(
+        self,
+        client: int | str,
+        folder: Path | str,
+        *,
+        which: Models = "last",
+        seed: int | None = None,
+        fold: int | None = None,
+    ) -> None:
+        """Writes the adapters of a client in the form of PEFT, which loads them in PyTorch.
+
+        `peft.PeftModel.from_pretrained(whole, folder)` then has the logits of `scores`, where
+        `whole` is what transformers makes of the folder of --pretrained, with as many labels:
+        AutoModelForSequenceClassification, or ForTokenClassification where each id has a label.
+
+        Args:
+          client: its id, from 0, or its name.
+          folder: made if it does not exist.
+          which: the models of the last round, or the best.
+          seed: of the run, if it has several; the first if not given.
+          fold: likewise.
+
+        Raises:
+          InputError: as `scores`; the run has no adapters, or PEFT has none for such a model; or
+            the folder holds some.
+        """
+        model = make_model(by_subject(self.config).model, source_of(self._inputs))
+        adapted = model.model if isinstance(model, Frozen) else model
+        if not isinstance(adapted, Lora):
+            raise InputError(f"{self.directory} has no adapters: run with --pretrained and --lora")
+        check_weights(self.directory, self.config)
+        place = self._place(self.client_id(client), seed, fold)
+        leaves = jax.tree_util.tree_leaves_with_path(self._model(place, which))
+        parameters = {tree.path(keys): np.asarray(leaf) for keys, leaf in leaves}
+        base = Path(self.config.pretrained or "").parent.name
+        write_adapter(Path(folder), adapted, parameters, base)
 
     @property
     def schema(self) -> Schema:

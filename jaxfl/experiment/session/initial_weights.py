@@ -11,6 +11,8 @@ from jaxfl.core import tree
 from jaxfl.core.errors import InputError, check
 from jaxfl.core.facts import facts_of
 from jaxfl.core.types import Params, Task
+from jaxfl.experiment.store.peft_files import WEIGHTS as ADAPTER
+from jaxfl.experiment.store.peft_files import read_adapter
 from jaxfl.experiment.store.weights_file import read_weights
 
 # Before the names of the models of a run in `models.npz`, of which the last ones count.
@@ -44,7 +46,8 @@ def read_model(file: Path, like: Params) -> Params:
     Of the `models.npz` of a run it is the mean of the models that its clients deployed last.
 
     Args:
-      file: see `store.weights_file.read_weights`.
+      file: see `store.weights_file.read_weights`; or the adapters that PEFT wrote, see
+        `store.peft_files.read_adapter`.
       like: the shapes and types of the model.
 
     Raises:
@@ -52,11 +55,11 @@ def read_model(file: Path, like: Params) -> Params:
         message says the first that does not fit.
     """
     try:
-        weights = read_weights(file)
+        weights = read_adapter(file.parent) if file.name == ADAPTER else read_weights(file)
     except ValueError as error:
         raise InputError(
             f"--init {file} cannot be read ({error}): give the directory of a run with models.npz, "
-            "a safetensors or an npz file of weights"
+            "a folder of PEFT, a safetensors or an npz file of weights"
         ) from error
     is_of_run = bool(weights) and all(name.startswith((LAST, BEST)) for name in weights)
     if is_of_run:

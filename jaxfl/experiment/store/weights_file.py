@@ -4,8 +4,10 @@ A safetensors file is the length of a header (8 bytes, little-endian), the heade
 bytes of the arrays: https://github.com/huggingface/safetensors#format.
 """
 
+import json
 import math
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +104,25 @@ def read_safetensors(file: Path) -> dict[str, np.ndarray]:
         name: np.frombuffer(content[begin:after], dtype).reshape(shape)
         for name, (dtype, shape, begin, after) in places.items()
     }
+
+
+def safetensors_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """The content of a safetensors file with these arrays in float32.
+
+    Example:
+      >>> _ = Path("w.safetensors").write_bytes(safetensors_bytes({"w": np.ones((1, 2))}))
+      >>> read_safetensors(Path("w.safetensors"))
+      {'w': array([[1., 1.]], dtype=float32)}
+    """
+    header: dict[str, Any] = {METADATA: {"format": "pt"}}
+    content = b""
+    for name, array in arrays.items():
+        begin = len(content)
+        content += np.ascontiguousarray(array, "<f4").tobytes()
+        offsets = [begin, len(content)]
+        header[name] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": offsets}
+    words = json.dumps(header).encode()
+    return len(words).to_bytes(8, "little") + words + content
 
 
 def _place(name: str, one: Any) -> tuple[np.dtype, tuple[int, ...], int, int]:
