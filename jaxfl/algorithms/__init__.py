@@ -52,9 +52,11 @@ from jaxfl.algorithms.gfed import gfed
 from jaxfl.algorithms.gfedmtl import gfedmtl
 from jaxfl.algorithms.gossip import gossip
 from jaxfl.algorithms.heterofl import heterofl
+from jaxfl.algorithms.hetlora import hetlora
 from jaxfl.algorithms.ifca import ifca
 from jaxfl.algorithms.knn_per import knn_per
 from jaxfl.algorithms.krum import krum, multi_krum
+from jaxfl.algorithms.layer_tree import layer_tree
 from jaxfl.algorithms.learned_graph import learned_graph
 from jaxfl.algorithms.lg_fedavg import lg_fedavg
 from jaxfl.algorithms.local import local
@@ -132,10 +134,12 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         gfedmtl,
         gossip,
         heterofl,
+        hetlora,
         heurfedamp,
         ifca,
         knn_per,
         krum,
+        layer_tree,
         learned_graph,
         lg_fedavg,
         measured_graph,

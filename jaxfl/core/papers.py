@@ -21,6 +21,10 @@ VENUES = {
     "COLM": ("Conference on Language Modeling", "booktitle"),
     "CVPR": ("IEEE/CVF Conference on Computer Vision and Pattern Recognition", "booktitle"),
     "ICLR": ("International Conference on Learning Representations", "booktitle"),
+    "EMNLP": (
+        "Conference on Empirical Methods in Natural Language Processing",
+        "booktitle",
+    ),
     "ICML": ("International Conference on Machine Learning", "booktitle"),
     "IEEE TSP": ("IEEE Transactions on Signal Processing", "journal"),
     "IEEE TNNLS": ("IEEE Transactions on Neural Networks and Learning Systems", "journal"),

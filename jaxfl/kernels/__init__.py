@@ -21,7 +21,8 @@ those that one method alone needs are in their files:
   `sparse_rows`, `dense_rows`
 - mixing by weights: `mix`, `leave_out`, `isolate`, `within`, `keep_own`, `keep_part`,
   `everybody_if_nobody`, `mix_rows`, `mix_products`
-- clusters: `kmeans`, `nearest`, `centres`, `predecessors`, `together`, `split_clusters`
+- clusters: `kmeans`, `nearest`, `centres`, `predecessors`, `together`, `split_clusters`,
+  `merges`
 - robust and other aggregates: `median`, `trimmed_mean`, `geometric_median`,
   `geometric_median_weights`, `krum`, `clip_updates`, `foolsgold`, `optimizer_step`
 """
@@ -43,6 +44,7 @@ from jaxfl.kernels import (
     gossip,
     hypernet,
     learned,
+    linkage,
     merit,
     mixing,
     neighbours,
@@ -73,6 +75,7 @@ from jaxfl.kernels.gossip import (
     random_circle,
     random_receivers,
 )
+from jaxfl.kernels.linkage import merges
 from jaxfl.kernels.merit import head_weights, pull_rows
 from jaxfl.kernels.mixing import (
     everybody_if_nobody,
@@ -92,7 +95,7 @@ from jaxfl.kernels.network import (
     neighbours_of,
     share_rows,
 )
-from jaxfl.kernels.products import mix_products
+from jaxfl.kernels.products import mix_products, square_norms
 from jaxfl.kernels.projection import project_capped_rows, project_rows
 from jaxfl.kernels.propagate import contraction, graph_rows
 from jaxfl.kernels.reversible import label_similarity, reversible_rows, transport_plan
@@ -179,9 +182,11 @@ __all__ = [
     "learned",
     "least_similar",
     "leave_out",
+    "linkage",
     "mean_rows",
     "measured_rows",
     "median",
+    "merges",
     "merit",
     "metropolis",
     "metropolis_rows",
@@ -223,6 +228,7 @@ __all__ = [
     "sparse",
     "sparse_rows",
     "split_clusters",
+    "square_norms",
     "squared_differences",
     "squared_distances",
     "together",

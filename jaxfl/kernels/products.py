@@ -53,3 +53,23 @@ def mix_products(
     first = jnp.matmul(columns, u[:, :, :rank], precision=Precision.HIGHEST)
     second = values[:, :rank, None] * vh[:, :rank]
     return first, jnp.matmul(second, rows.T, precision=Precision.HIGHEST)
+
+
+@checked
+def square_norms(a: Float[Array, "*m i k"], b: Float[Array, "*m k o"]) -> Float[Array, "*m"]:
+    """The squared Frobenius norm of each product A B, of which no matrix [i, o] is made.
+
+    It is the trace of (A' A) (B B'), and 0 where rounding would make it negative. Finite for
+    entries up to 1e9.
+
+    Args:
+      a: A of each product.
+      b: B of each product.
+
+    Example:
+      >>> square_norms(jnp.array([[1.0], [2.0]]), jnp.array([[3.0, 0.0]])).item()
+      45.0
+    """
+    inside = jnp.einsum("...ik,...il->...kl", a, a, precision=Precision.HIGHEST)
+    outside = jnp.einsum("...ko,...lo->...kl", b, b, precision=Precision.HIGHEST)
+    return jnp.maximum(jnp.sum(inside * outside, axis=(-2, -1)), 0.0)

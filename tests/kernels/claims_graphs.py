@@ -16,6 +16,7 @@ from jaxfl.kernels import (
     fomo,
     gossip,
     learned,
+    linkage,
     merit,
     mixing,
     network,
@@ -118,6 +119,12 @@ def tau_grad(c):
     return consensus.tau_grad(grads, cells(c), RING, jnp.asarray(0.5), 2)
 
 
+def half_merged(c):
+    """Who is in one cluster with whom after half of the merges."""
+    cluster = linkage.merges(-line(c), c.ids, c.reported)[c.ids.size // 2]
+    return jnp.asarray(cluster[:, None] == cluster[None], float)
+
+
 def split_clusters(c):
     return bipartition.split_clusters(
         halves(c), c.reported, jnp.array([True, True, False]), jnp.array(2)
@@ -202,6 +209,7 @@ TABLE = [
         "rows",
         degree=0,
     ),
+    Kernel("linkage.merges", half_merged, "pairs", degree=0),
     Kernel("bipartition.split_clusters", split_clusters, "rows"),
     Kernel(
         "bipartition.descendants",

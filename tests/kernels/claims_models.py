@@ -195,5 +195,13 @@ TABLE = [
         decades=15,
     ),
     Kernel("sketch.sketches", lambda c: sketches(KEY, c.models, 5), "rows", "twins", 1),
+    Kernel(
+        "products.square_norms",
+        lambda c: products.square_norms(c.models[:, :, None], c.models[:, None]),
+        "rows",
+        "nonnegative twins",
+        4,
+        9,
+    ),
     Kernel("products.mix_products", multiplied, "rows", "twins", 2, 15),
 ]

@@ -22,6 +22,7 @@ PARTS = {
     "fedaghn": "Dense_1",
     "pfedla": "Dense_1",
     "fedapa": "Dense_0",
+    "layer_tree": "Dense_0",
     "mutual_graph": "small",
 }
 QUICK = ("fedfomo", "sfl", "pfedgat")
