@@ -99,7 +99,7 @@ FAMILIES = (
         "the model of all",
         (
             *("fedavg", "fedprox", "scaffold", "fednova", "feddyn", "moon", "fedbabu"),
-            *("fedavgm", "fedadam", "fedyogi"),
+            *("fedavgm", "fedadam", "fedyogi", "hetlora"),
         ),
     ),
     Family("Fair", "the model of all, in which a large loss counts more", ("qffl", "afl", "term")),
@@ -135,7 +135,7 @@ FAMILIES = (
         (
             *("pfedgraph", "general_graph", "measured_graph", "learned_graph", "fedamp"),
             *("heurfedamp", "fedfomo", "dpfl", "meritfed", "apple", "sfl", "cobo", "pfedsim"),
-            *("pfedccg", "trust", "safe_graph"),
+            *("pfedccg", "trust", "safe_graph", "layer_tree"),
         ),
     ),
     Family(

