@@ -20,7 +20,7 @@ those that one method alone needs are in their files:
   `coalition_weights`, `size_weights`, `positive_rows`, `top_edges`, `keep_largest`,
   `sparse_rows`, `dense_rows`
 - mixing by weights: `mix`, `leave_out`, `isolate`, `within`, `keep_own`, `keep_part`,
-  `everybody_if_nobody`, `mix_rows`, `mix_products`
+  `everybody_if_nobody`, `mix_rows`, `mix_products`, `square_norms`
 - clusters: `kmeans`, `nearest`, `centres`, `predecessors`, `together`, `split_clusters`,
   `merges`
 - robust and other aggregates: `median`, `trimmed_mean`, `geometric_median`,

@@ -602,7 +602,7 @@ SWEEPS = [
 DATA_FILES = {
     "nan": "x_train of nan.npz holds 1 NaN or infinite values",
     "no_x": "no_x.npz lacks x_train",
-    "words_few": "x_train of words_few.npz holds ids outside 0 to [0]",
+    "words_few": "x_train of words_few.npz holds ids outside -1 to [0]",
     "torn": "cannot read torn.npz as plain npz arrays",
     "folder": "cannot read folder.npz as plain npz arrays",
 }
@@ -808,6 +808,7 @@ LONG_NAMES = [
     ([*RUN, "--work-file", f"{LONG}.npy"], "expected a .npy file that exists"),
     ([*RUN, "--init", LONG], "File name too long"),
     ([*RUN, "--pretrained", LONG], "File name too long"),
+    (["prepare", "text", "a.csv", *DATA, "--tokenizer", LONG], "cannot read the tokenizer"),
     ([*RUN, "--data-dir", LONG], "does not exist or is not a folder"),
     ([*RUN, "--config", LONG], "as a config (File name too long)"),
     ([*RUN, "--plugin", LONG], "there is no such file"),

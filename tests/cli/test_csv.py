@@ -126,11 +126,11 @@ BAD = [
     ([*PREPARE, "--target", "outcome"], "column patient holds 65 different texts in 65 rows"),
     (
         [*PREPARE, "--target", "outcome", "--length", "9"],
-        "--length: for published data sets",
+        "--length: for text, not for jaxfl prepare csv",
     ),
     (
         ["prepare", "mnist", "sites/north.csv", "--target", "y", "--data-dir", "data"],
-        "sites/north.csv: files are for csv, windows, images, not for jaxfl prepare mnist",
+        "sites/north.csv: files are for csv, windows, text, images, not for jaxfl prepare mnist",
     ),
 ]
 

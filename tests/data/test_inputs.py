@@ -50,7 +50,7 @@ def test_each_array_is_kept_in_its_type_and_has_a_scale():
         (IMAGE, {"image": IMAGE}, (), "x_test of the data is a dict and x_train is not"),
         ({"image": IMAGE}, None, (9,), "expected a dict with the number of ids of some of the"),
         ({"image": IMAGE}, None, {"word": 9}, "expected a dict with the number of ids of some"),
-        ({"image": IMAGE}, None, {"image": 9}, "x_train/image of the data holds ids outside 0 to"),
+        ({"image": IMAGE}, None, {"image": 9}, "x_train/image of the data holds ids outside -1 to"),
         ({"image": IMAGE}, None, {"image": 0.5}, "vocabulary/image of the data is"),
     ],
 )

@@ -151,7 +151,7 @@ def test_a_number_of_classes_allows_labels_that_do_not_occur():
         (WORDS | {"vocabulary": np.array(5)}, "is 5: expected positive integers, a list of them"),
         (WORDS | {"vocabulary": [np.nan]}, "expected positive integers"),
         (WORDS | {"vocabulary": [-3]}, r"is \[-3\]: expected positive integers"),
-        (WORDS | {"vocabulary": [1]}, r"x_train of the data holds ids outside 0 to \[0\]"),
+        (WORDS | {"vocabulary": [1]}, r"x_train of the data holds ids outside -1 to \[0\]"),
         (WORDS | {"vocabulary": [2**62]}, "vocabulary of the data"),
         ({"x_train": np.full((20, 4), 1e300)}, "x_train of the data holds 80 NaN or infinite"),
         ({"x_train": np.ones((20, 4), complex)}, "has type complex128: expected real numbers"),

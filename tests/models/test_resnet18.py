@@ -119,7 +119,7 @@ def test_weights_of_something_else_are_refused_in_a_line(arrays, change, message
 
 
 def test_of_another_model_than_those_with_names_the_paths_are_expected():
-    with pytest.raises(InputError, match=r"conv1.weight: expected the paths .* resnet18 .*"):
+    with pytest.raises(InputError, match=r"conv1.weight: expected the paths .* resnet18, .*"):
         pretrained(resnet8(CLASSES), {"conv1.weight": np.ones((64, 3, 7, 7))})
 
 

@@ -100,12 +100,8 @@ def write_adapter(
         "modules_to_save": sorted(whole) or None,
     }
     make_directory(folder, "folder")
+    write_file(folder / WEIGHTS, safetensors_bytes(arrays), "folder")
     write_file(folder / CONFIG, json.dumps(config, indent=2) + "\n", "folder")
-    try:
-        write_file(folder / WEIGHTS, safetensors_bytes(arrays), "folder")
-    except BaseException:
-        (folder / CONFIG).unlink()
-        raise
 
 
 def _is_next(module: TextModule) -> bool:
