@@ -58,7 +58,7 @@ def test_a_run_learns_from_several_arrays_and_predicts(options, capsys):
         (x["age"], "the inputs are one array: expected a dict of the arrays age, words"),
         ({"age": x["age"]}, "the inputs are age: expected a dict of the arrays age, words"),
         (x | {"words": x["words"][:1]}, "have different numbers of examples"),
-        (x | {"words": x["words"] + 9}, r"the inputs words hold ids outside 0 to \[8\]"),
+        (x | {"words": x["words"] + 9}, r"the inputs words hold ids outside -1 to \[8\]"),
         (x | {"age": x["words"]}, r"the inputs age have shape .* expected \(B, 2\)"),
     ):
         with pytest.raises(InputError, match=words):
