@@ -679,7 +679,7 @@ DATA_SETS = [
     (["prepare", "mnist", "--data-dir", "a\0b"], r"cannot make the data folder a\x00b"),
     (["prepare", "mnist", *DATA, "--words", "0"], "words is 0"),
     (["prepare", "mnist", *DATA, "--length", "-1"], "length is -1: expected a positive number"),
-    (["prepare", "mnist", *DATA, "--length", HUGE], "expected at most 100,000 words of a text"),
+    (["prepare", "mnist", *DATA, "--length", HUGE], "expected at most 100,000 ids of a text"),
     (
         ["prepare", "mnist", *DATA, "--tfds-manual-dir", "nowhere"],
         "nowhere of files downloaded by hand does not exist",
