@@ -181,7 +181,8 @@ def run_together(
     infos = []
     for number in range(start, start + number_of_rounds):
         cohort = everybody._replace(round=number)
-        round_key = jax.random.fold_in(key, number)
+        # The key that `make_rounds` gives this round.
+        round_key, _ = rounds.draw_cohort(full(len(everybody.ids)), key, number)
         state, info = round_with_liar(factory, **options)(round_key, state, cohort, 1.0, 0.0)
         infos.append(info._replace(trained=None))
     return state, jax.tree.map(lambda *x: np.stack(x), *infos)
