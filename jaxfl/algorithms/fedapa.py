@@ -11,13 +11,13 @@ client i deploys (b_i, h_i).
 
 from typing import Annotated, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
 from jaxfl.algorithms import steps
 from jaxfl.core import tree
+from jaxfl.core.errors import check
 from jaxfl.core.facts import FRACTION, NOT_NEGATIVE, Paper, method
 from jaxfl.core.messages import Uploads
 from jaxfl.core.types import Algorithm, Params, PRNGKey, Scalar, Task
@@ -80,7 +80,7 @@ def fedapa(
         the model's head.
 
     Raises:
-      InputError: the model names no head and none is given, or no layer matches.
+      InputError: the model names no head and none is given, no layer matches, or all do.
 
     Differs: clients of a round train side by side, where the code mixes in what the clients before
     have just trained; v_i moves once in a round in which the client takes part, in the code at each
@@ -93,6 +93,11 @@ def fedapa(
       (['Dense_0', 'Dense_1'], ['own'])
     """
     head = steps.head_of(task.problem, head)
+    layers = tuple(steps.by_layer(tree.split(steps.model_shapes(task.problem), head)[1]))
+    check(
+        bool(layers),
+        "fedapa mixes the layers below the head, and the model has none: choose another model",
+    )
 
     def start(key: PRNGKey, model: Params, clients: int) -> tuple[Weights, Array]:
         zero = jnp.zeros((clients, clients))
@@ -108,8 +113,7 @@ def fedapa(
         scaled = with_own(rows, jnp.eye(ids.size, dtype=bool))
         # The step is that of the scaled row: scaling has no derivative.
         rows = rows + lax.stop_gradient(scaled - rows)
-        body = tree.split(jax.eval_shape(task.problem.init, jax.random.key(0)), head)[1]
-        return dict.fromkeys(steps.by_layer(body), rows)
+        return dict.fromkeys(layers, rows)
 
     def step(
         record: steps.LayerRecord, grads: Weights, weights: steps.LayerWeights, uploads: Uploads

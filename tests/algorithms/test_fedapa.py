@@ -7,6 +7,7 @@ from toys import deployed, equal, full, opposite_groups, run, shallow
 
 import jaxfl
 from jaxfl.algorithms import fedapa
+from jaxfl.core.errors import InputError
 
 DATA = opposite_groups(clients=5, sizes=[40, 25, 31, 40, 20])
 RATE, MOMENTUM = 0.05, 0.9
@@ -64,3 +65,9 @@ def test_the_weights_of_the_own_group_grow():
     _, info, _ = run(fedapa(shallow(), rate=RATE), DATA, 20, participation=full(5))
     last = info.weights["Dense_0"][-1]
     assert last[same].mean() > 2 * last[other].mean()
+
+
+def test_a_model_that_is_its_head_is_refused():
+    task = jaxfl.classification(jaxfl.models.linear(3), np.zeros(4))
+    with pytest.raises(InputError, match="mixes the layers below the head, and the model has none"):
+        fedapa(task)
