@@ -182,7 +182,7 @@ def run_together(
     for number in range(start, start + number_of_rounds):
         cohort = everybody._replace(round=number)
         # The key that `make_rounds` gives this round.
-        round_key, _ = rounds.draw_cohort(full(len(everybody.ids)), key, number)
+        round_key, _ = rounds.draw_cohort(full(len(everybody.ids)), key, jnp.asarray(number))
         state, info = round_with_liar(factory, **options)(round_key, state, cohort, 1.0, 0.0)
         infos.append(info._replace(trained=None))
     return state, jax.tree.map(lambda *x: np.stack(x), *infos)
