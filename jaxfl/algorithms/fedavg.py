@@ -6,8 +6,6 @@ each round t:                                                               (Alg
 client i deploys w; with fine-tuning the w_i that it trained last.
 """
 
-from typing import Literal
-
 from jaxfl.algorithms import steps
 from jaxfl.core.facts import Paper, method
 from jaxfl.core.types import Algorithm, Task
@@ -32,29 +30,17 @@ PAPER = Paper(
     advice="one model cannot fit clients that differ: take fedavg_ft, or a method with a "
     "personal part",
 )
-def fedavg(task: Task, *, adapters: Literal["factors", "products"] = "factors") -> Algorithm:
+def fedavg(task: Task) -> Algorithm:
     """One global model: the mean of the clients' models, weighted by their numbers of examples.
 
-    With `adapters="products"` the low-rank adapters of `jaxfl.lora` are averaged as what they add
-    to the weights, A B, and the mean is cut to their rank again: FlexLoRA (Bai et al., 2024,
-    https://arxiv.org/abs/2402.11505, section 3), where all clients have one rank.
-
     State: memory = nothing; server = the global model.
-
-    Args:
-      task: the model and its training.
-      adapters: what is averaged of low-rank adapters: their two "factors", each alone, or their
-        "products". A model without adapters has the same mean.
 
     Example:
       >>> state = initial_state(fedavg(task))
       >>> state.clients.memory
       ()
     """
-    products = adapters == "products"
-    return steps.global_model(
-        task, aggregate=steps.mean_of_products if products else steps.mean_by_size
-    )
+    return steps.global_model(task)
 
 
 @method(

@@ -236,8 +236,7 @@ def take_examples(key: PRNGKey, problem: Problem, train: Dataset, most: int) -> 
         x = read(data.x, index, real.any()).reshape(count, feature)
         y = read(data.y, index, real.any())
         if ids:
-            has_id = (x >= 0)[..., None]
-            x = (jax.nn.one_hot(x % WIDTH, WIDTH) * has_id).sum(axis=1)
+            x = (jax.nn.one_hot(x % WIDTH, WIDTH) * (x >= 0)[..., None]).sum(axis=1)
         elif feature > WIDTH:
             x = jnp.matmul(x.astype(jnp.float32), project, precision="highest")
         y = jax.nn.one_hot(y, classes) if labels else y.reshape(count, -1)

@@ -7,7 +7,7 @@ from jax.nn import initializers
 from jaxtyping import Array, Bool, Float
 
 from jaxfl.core.errors import check
-from jaxfl.models.ids import check_ids, embed, has_id
+from jaxfl.models.ids import check_ids, check_one_kind, embed, has_id
 
 SPREAD = 0.02  # of weights, as the authors' code draws them
 TYPES = 2  # of segments, of which a single text has the first
@@ -128,11 +128,7 @@ def bert(
       >>> jaxfl.tree.size(jax.eval_shape(bert(2).init, jax.random.key(0), ids))
       4386178
     """
-    check(
-        len(vocabulary) == 1,
-        f"bert takes ids of one kind, not of {len(vocabulary)}: choose model mf, for users and "
-        "items",
-    )
+    check_one_kind(vocabulary, "bert")
     check(
         width % heads == 0,
         f"width is {width} and heads is {heads}: expected a width that heads divides",

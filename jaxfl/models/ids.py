@@ -26,6 +26,41 @@ def check_ids(x: Array, model: str) -> None:
     )
 
 
+def check_one_kind(vocabulary: tuple[int, ...], model: str) -> None:
+    """Raises an `InputError` unless all ids are of one kind.
+
+    Args:
+      vocabulary: how many ids there are of each kind.
+      model: its name, for the message.
+
+    Example:
+      >>> check_one_kind((30_522,), "bert")
+    """
+    check(
+        len(vocabulary) == 1,
+        f"{model} takes ids of one kind, not of {len(vocabulary)}: choose model mf, for users and "
+        "items",
+    )
+
+
+def check_tied(tied: bool, outputs: int, words: int) -> None:
+    """Raises an `InputError` if a head that is the embedding of the ids has other outputs.
+
+    Args:
+      tied: whether it is the embedding.
+      outputs: of the head.
+      words: how many ids there are.
+
+    Example:
+      >>> check_tied(True, 65, 65)
+    """
+    check(
+        not tied or outputs == words,
+        f"a tied head has an output for each of {words} ids, and the targets have {outputs}: if "
+        f"these are ids, give the data classes={words}, else leave out tied",
+    )
+
+
 def has_id(x: Ids) -> Bool[Array, "b n"]:
     """Whether a place has an id.
 

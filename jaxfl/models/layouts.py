@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxfl.core.errors import check
+from jaxfl.core.errors import check, warn
 
 OURS = "params/"  # before the names of a module's own parameters
 
@@ -185,3 +185,21 @@ def check_parts(
 def is_norm(layer: str) -> bool:
     """Whether a layer normalises, by its name here."""
     return layer.rpartition("/")[2].startswith("norm")
+
+
+def without_other_head(outputs: int, weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The weights without a head that has other outputs, which is told.
+
+    Args:
+      outputs: of the model.
+      weights: by our paths; kernels are [inputs, outputs].
+
+    Example:
+      >>> list(without_other_head(2, {"params/head/kernel": np.zeros((3, 2))}))
+      ['params/head/kernel']
+    """
+    head = weights.get(f"{OURS}head/kernel")
+    if head is None or head.shape[1] == outputs:
+        return weights
+    warn(f"the weights' head has {head.shape[1]} outputs, and the model {outputs}: it begins anew")
+    return {path: array for path, array in weights.items() if "/head/" not in path}

@@ -7,7 +7,7 @@ from jax.nn import initializers
 from jaxtyping import Array, Float
 
 from jaxfl.core.errors import check
-from jaxfl.models.ids import at_last_id, check_ids, embed
+from jaxfl.models.ids import at_last_id, check_ids, check_one_kind, check_tied, embed
 
 SPREAD = 0.02
 
@@ -160,11 +160,7 @@ def llama(
       >>> jaxfl.tree.size(jax.eval_shape(model.init, jax.random.key(0), ids))
       1000832
     """
-    check(
-        len(vocabulary) == 1,
-        f"llama takes ids of one kind, not of {len(vocabulary)}: choose model mf, for users and "
-        "items",
-    )
+    check_one_kind(vocabulary, "llama")
     groups = heads if groups is None else groups
     size = width // heads if size is None else size
     check(
@@ -172,11 +168,7 @@ def llama(
         f"heads is {heads}, groups is {groups} and the size of a head is {size}: expected groups "
         "that divide the heads, and an even size",
     )
-    check(
-        not tied or outputs == vocabulary[0],
-        f"a tied head has an output for each of {vocabulary[0]} ids, and the targets have "
-        f"{outputs}: if these are ids, give the data classes={vocabulary[0]}, else leave out tied",
-    )
+    check_tied(tied, outputs, vocabulary[0])
     inner = 4 * width if inner is None else inner
     sizes = (width, depth, heads, groups, size, inner)
     return Llama(outputs, vocabulary[0], positions, *sizes, epsilon, base, tied)

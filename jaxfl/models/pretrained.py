@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from flax import linen as nn
 
-from jaxfl.core.errors import InputError, check, warn
+from jaxfl.core.errors import InputError, check
 from jaxfl.core.options import checked
 from jaxfl.models.conv_weights import (
     RESNET18,
@@ -31,6 +31,7 @@ from jaxfl.models.layouts import (
     is_norm,
     some,
     without_fronts,
+    without_other_head,
 )
 from jaxfl.models.resnet18 import ResNet18
 from jaxfl.models.text_weights import TextModule, of_text
@@ -85,10 +86,10 @@ def pretrained(
     if isinstance(module, EfficientNetLite):
         weights = without_norm(arrays, efficientnet_names(arrays))
         weights = without_other_parts(weights, module.first)
-        return Pretrained(module, _without_other_head(module.outputs, weights))
+        return Pretrained(module, without_other_head(module.outputs, weights))
     if isinstance(module, ResNet18):
         weights = without_norm(arrays, RESNET18)
-        return Pretrained(module, _without_other_head(module.outputs, weights))
+        return Pretrained(module, without_other_head(module.outputs, weights))
     raise InputError(
         f"the weights are called {some(arrays)}: expected the paths of the model's parameters, "
         'such as "params/Dense_0/kernel", or one of the models vit_tiny, efficientnet_lite0, '
@@ -145,18 +146,8 @@ def of_vit(module: ViT, arrays: Mapping[str, np.ndarray]) -> Pretrained:
                 (f"{layer}/scale", array) if is_norm(layer) else (f"{layer}/kernel", array.T)
             )
         weights[OURS + path] = array
-    weights = _without_other_head(module.outputs, weights)
+    weights = without_other_head(module.outputs, weights)
     return Pretrained(module.clone(patch=patch, side=side * patch), weights)
-
-
-def _without_other_head(outputs: int, weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The weights without a head that has other outputs."""
-    head = weights.get(f"{OURS}head/bias")
-    if head is not None and head.shape == (outputs,):
-        return weights
-    if head is not None:
-        warn(f"the weights' head has {head.size} outputs, and the model {outputs}: it begins anew")
-    return {path: array for path, array in weights.items() if "/head/" not in path}
 
 
 def _check_sizes(module: ViT, found: Mapping[str, np.ndarray], width: int) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxfl.core.errors import check, warn
+from jaxfl.core.errors import check
 from jaxfl.models.bert import Bert, bert
 from jaxfl.models.layouts import (
     BERT,
@@ -16,6 +16,7 @@ from jaxfl.models.layouts import (
     check_parts,
     is_norm,
     without_fronts,
+    without_other_head,
 )
 from jaxfl.models.llama import Llama, llama
 from jaxfl.models.transformer import Transformer, transformer
@@ -189,14 +190,14 @@ def of_text(
             found["head/weight"] = head[: module.words]
     if isinstance(module, Bert) and module.positions:
         found = {path: array for path, array in found.items() if not path.startswith("pooler/")}
-    found = _without_other_head(module.outputs, found)
     kernels = [OURS + flax_path(path) for path in found]
     is_from_the_left = isinstance(module, Transformer)
     arrays_here = [
         array.T if path.endswith("/kernel") and not is_from_the_left else array
         for path, array in zip(kernels, found.values(), strict=True)
     ]
-    return module, dict(zip(kernels, arrays_here, strict=True))
+    weights = dict(zip(kernels, arrays_here, strict=True))
+    return module, without_other_head(module.outputs, weights)
 
 
 def flax_path(path: str) -> str:
@@ -212,12 +213,3 @@ def flax_path(path: str) -> str:
     if layer in ("token", "position", "segment"):
         return f"{layer}/embedding"
     return f"{layer}/{'scale' if is_norm(layer) else 'kernel'}"
-
-
-def _without_other_head(outputs: int, found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The weights without a head that has other outputs."""
-    head = found.get("head/weight")
-    if head is None or len(head) == outputs:
-        return found
-    warn(f"the weights' head has {len(head)} outputs, and the model {outputs}: it begins anew")
-    return {path: array for path, array in found.items() if not path.startswith("head/")}

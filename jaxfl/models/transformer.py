@@ -10,7 +10,7 @@ from jax.nn import initializers
 from jaxtyping import Array, Float
 
 from jaxfl.core.errors import check
-from jaxfl.models.ids import at_last_id, check_ids, embed
+from jaxfl.models.ids import at_last_id, check_ids, check_one_kind, check_tied, embed
 
 # GPT-2's, of weights and of the number that is added to a variance.
 SPREAD = 0.02
@@ -140,19 +140,11 @@ def transformer(
       >>> jaxfl.tree.size(jax.eval_shape(model.init, jax.random.key(0), ids))
       820289
     """
-    check(
-        len(vocabulary) == 1,
-        f"transformer takes ids of one kind, not of {len(vocabulary)}: choose model mf, for users "
-        "and items",
-    )
+    check_one_kind(vocabulary, "transformer")
     check(
         width % heads == 0,
         f"width is {width} and heads is {heads}: expected a width that heads divides, such as "
         f"{heads * max(1, width // heads)}",
     )
-    check(
-        not tied or outputs == vocabulary[0],
-        f"a tied head has an output for each of {vocabulary[0]} ids, and the targets have "
-        f"{outputs}: if these are ids, give the data classes={vocabulary[0]}, else leave out tied",
-    )
+    check_tied(tied, outputs, vocabulary[0])
     return Transformer(outputs, vocabulary[0], positions, width, depth, heads, length, tied, remat)

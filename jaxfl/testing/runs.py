@@ -188,14 +188,8 @@ def run_together(
     return state, jax.tree.map(lambda *x: np.stack(x), *infos)
 
 
-@functools.cache
-def _evaluate_models(apply: Any, predict: Any, recall: Any, task: Task) -> Callable:
-    predictor = Algorithm(_nothing, _nothing, _nothing, apply, recall, predict=predict)
-    return jax.jit(evaluate.make_evaluate_models(predictor, task))
-
-
-def _nothing(*arguments: Any) -> Any:
-    raise NotImplementedError
+# The programs of `evaluate_deployed`, by how a client predicts and the task.
+_SCORES: dict[tuple, Callable] = {}
 
 
 def evaluate_deployed(
@@ -211,8 +205,10 @@ def evaluate_deployed(
       data: of all clients.
       models: of `deployed`.
     """
-    score = _evaluate_models(algorithm.apply, algorithm.predict, algorithm.recall, task)
-    return score(quick_key(0), data, models, np.arange(data.train.mask.shape[0]))
+    known = (algorithm.apply, algorithm.predict, algorithm.recall, task)
+    if known not in _SCORES:
+        _SCORES[known] = jax.jit(evaluate.make_evaluate_models(algorithm, task))
+    return _SCORES[known](quick_key(0), data, models, np.arange(data.train.mask.shape[0]))
 
 
 def deployed(

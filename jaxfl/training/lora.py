@@ -76,7 +76,7 @@ def lora(
         all.
       scale: what the adapter adds is multiplied by scale / rank. None: by 1.
       activation: of a bottleneck, such as `jax.nn.relu`. None: the adapter is one of low rank.
-        Bottlenecks have no product, so that FedAvg with `adapters="products"` averages their
+        Bottlenecks have no product, so that `hetlora` with `mean="products"` averages their
         factors as they are.
 
     Differs: A begins with deviation 1 / sqrt(in), the paper's code draws it uniformly.

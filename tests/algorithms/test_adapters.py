@@ -7,7 +7,7 @@ import pytest
 from toys import opposite_groups, quick_key, run
 
 import jaxfl
-from jaxfl.algorithms import fedavg, fedper, lg_fedavg, local
+from jaxfl.algorithms import fedavg, fedper, hetlora, lg_fedavg, local
 from jaxfl.core import tree
 from jaxfl.core.types import Cohort
 
@@ -70,7 +70,7 @@ def test_the_head_may_stay_beside_b(task, data):
 
 def test_the_mean_of_products_is_cut_to_the_rank(task, data, trained):
     """FlexLoRA, against the singular values of NumPy in float64; the head is a plain mean."""
-    algorithm = fedavg(task, adapters="products")
+    algorithm = hetlora(task, mean="products")
     state, info, _ = run(algorithm, data, 1)
     a, b = (np.asarray(adapter(trained)[name], np.float64) for name in "ab")
     mean = average(a @ b)
@@ -93,7 +93,8 @@ def test_where_b_alone_is_trained_both_means_are_one(data):
     weights = jaxfl.classification(module, np.zeros(8)).problem.init(quick_key(3))
     task = jaxfl.classification(jaxfl.freeze(module, weights, "/b$"), np.zeros(8), steps=5)
     factors, products = (
-        run(fedavg(task, adapters=kind), data, 1)[0].server for kind in ("factors", "products")
+        run(algorithm, data, 1)[0].server
+        for algorithm in (fedavg(task), hetlora(task, mean="products"))
     )
     assert len(jax.tree.leaves(factors)) == 1
     assert tree.dot(factors, factors) > 0
