@@ -523,8 +523,7 @@ IDLE = [
 ]
 
 HYPER_PARAMETERS = [
-    ([*RUN, "--hyper", "alpha=1"], "unknown hyper-parameter of fedavg 'alpha'"),
-    (["run", "local", "--hyper", "alpha=1"], "local has no hyper-parameter 'alpha'"),
+    ([*RUN, "--hyper", "alpha=1"], "fedavg has no hyper-parameter 'alpha': it has none at all"),
     ([*HYPER, "alhpa=1"], "unknown hyper-parameter of pfedgraph 'alhpa': did you mean alpha"),
     ([*HYPER, "../x=1"], "unknown hyper-parameter of pfedgraph '../x'"),
     ([*HYPER, "alpha"], "expected KEY=VALUE"),
