@@ -7,15 +7,15 @@ long as adding and comparing whole rows.
 from collections.abc import Callable
 
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
-from jaxtyping import Array
+from jaxtyping import Array, Float, Int, PyTree
 
 from jaxfl.core import target
 
-__all__ = ["column_max", "column_sum", "sorted_columns"]
+__all__ = ["column_max", "column_sum", "order_statistics", "over_rows"]
 
-AT_ONCE = 8  # rows that one pass over the columns takes in
+ROWS = 16  # that one pass over the columns takes in
+COLUMNS = 256  # whose bits are found together, so that they stay in the cache
 
 
 def column_sum(x: Array) -> Array:
@@ -25,7 +25,9 @@ def column_sum(x: Array) -> Array:
       >>> column_sum(jnp.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])).tolist()
       [9.0, 12.0]
     """
-    return _reduced(x, jnp.add, jnp.sum)
+    if x.ndim == 1 or x.shape[0] == 0 or target.platform() != "cpu":
+        return jnp.sum(x, axis=0)
+    return over_rows(jnp.add, x[0], x[1:])
 
 
 def column_max(x: Array) -> Array:
@@ -35,67 +37,89 @@ def column_max(x: Array) -> Array:
       >>> column_max(jnp.array([[1.0, 6.0], [3.0, 4.0]])).tolist()
       [3.0, 6.0]
     """
-    return _reduced(x, jnp.maximum, jnp.max)
+    if x.ndim == 1 or x.shape[0] == 0 or target.platform() != "cpu":
+        return jnp.max(x, axis=0)
+    return over_rows(jnp.maximum, x[0], x[1:])
 
 
-def _reduced(x: Array, combine: Callable, whole: Callable) -> Array:
-    count = x.shape[0]
-    if target.platform() != "cpu" or count == 0 or x.ndim == 1:
-        return whole(x, axis=0)
+def over_rows(combine: Callable, result: PyTree, rows: Array) -> PyTree:
+    """The result of combining it with one row after the other: combine(combine(result, r), s) ...
 
-    def with_rows(result: Array, rows: Array) -> Array:
+    Example:
+      >>> over_rows(jnp.subtract, jnp.array([9.0]), jnp.array([[1.0], [5.0]])).tolist()
+      [3.0]
+    """
+
+    def combined(result: PyTree, rows: Array) -> PyTree:
         for row in rows:
             result = combine(result, row)
         return result
 
-    first = count % AT_ONCE or AT_ONCE
-    result = with_rows(x[0], x[1:first])
-    if first == count:
+    first = len(rows) % ROWS
+    result = combined(result, rows[:first])
+    if first == len(rows):
         return result
 
-    def step(turn: Array, result: Array) -> Array:
-        rows = lax.dynamic_slice_in_dim(x, first + turn * AT_ONCE, AT_ONCE)
-        return with_rows(result, rows)
+    def step(turn: Int[Array, ""], result: PyTree) -> PyTree:
+        return combined(result, lax.dynamic_slice_in_dim(rows, first + turn * ROWS, ROWS))
 
-    return lax.fori_loop(0, (count - first) // AT_ONCE, step, result)
+    return lax.fori_loop(0, len(rows) // ROWS, step, result)
 
 
-def sorted_columns(x: Array) -> Array:
-    """Each column in ascending order: [M, ...]; without NaN.
+def order_statistics(x: Float[Array, "m ..."], ranks: Int[Array, "r"]) -> Float[Array, "r ..."]:
+    """The values of each column that so many others go before: [M, ...] -> [R, ...]; without NaN.
 
-    On a CPU by Batcher's network of exchanges between rows (Knuth, The Art of Computer Programming,
-    volume 3, section 5.2.2, Algorithm M).
+    On a CPU all bits of a value are found one by one: a bit is set where no more than `rank` values
+    of the column are below what it makes.
 
     Example:
-      >>> sorted_columns(jnp.array([[3.0, 1.0], [2.0, 5.0], [1.0, 4.0]])).tolist()
-      [[1.0, 1.0], [2.0, 4.0], [3.0, 5.0]]
+      >>> x = jnp.array([[3.0, 1.0], [2.0, 5.0], [1.0, 4.0]])
+      >>> order_statistics(x, jnp.array([0, 1])).tolist()
+      [[1.0, 1.0], [2.0, 4.0]]
     """
     if target.platform() != "cpu":
-        return jnp.sort(x, axis=0)
-    side = (-1, *[1] * (x.ndim - 1))
-    for partner in _exchanges(x.shape[0]):
-        other = x[partner]
-        place = np.arange(len(partner))
-        lower, upper = (one.reshape(side) for one in (partner > place, partner < place))
-        larger = jnp.where(upper, jnp.maximum(x, other), x)
-        x = jnp.where(lower, jnp.minimum(x, other), larger)
-    return x
+        return jnp.sort(x, axis=0)[ranks]
+    shape = (ranks.size, *x.shape[1:])
+    numbers = _integers(x).reshape(len(x), -1)
+    columns = numbers.shape[1]
+    parts = -(-columns // COLUMNS)
+    numbers = jnp.pad(numbers, ((0, 0), (0, parts * COLUMNS - columns)))
+
+    def part(number: Int[Array, ""]) -> Int[Array, "r d"]:
+        return _by_bits(lax.dynamic_slice_in_dim(numbers, number * COLUMNS, COLUMNS, 1), ranks)
+
+    found = jnp.moveaxis(lax.map(part, jnp.arange(parts)), 0, 1).reshape(ranks.size, -1)
+    return _floats(found[:, :columns], x.dtype).reshape(shape)
 
 
-def _exchanges(count: int) -> list[np.ndarray]:
-    """The partner of each row [M] in each step of the network; a row without one is its own."""
-    steps = []
-    bits = max(count - 1, 0).bit_length()
-    for power in reversed(range(bits)):
-        p, q, r = 1 << power, 1 << (bits - 1), 0
-        distance = p
-        while True:
-            partner = np.arange(count)
-            low = np.arange(max(count - distance, 0))
-            low = low[(low & p) == r]
-            partner[low], partner[low + distance] = low + distance, low
-            steps.append(partner)
-            if q == p:
-                break
-            distance, q, r = q - p, q >> 1, p
-    return steps
+def _by_bits(numbers: Int[Array, "m d"], ranks: Int[Array, "r"]) -> Int[Array, "r d"]:
+    """The order statistics of integers."""
+    limits = jnp.iinfo(numbers.dtype)
+    none = jnp.zeros(numbers.shape[1], jnp.int32)
+
+    def step(turn: Int[Array, ""], values: list[Array]) -> list[Array]:
+        # The first bit is the sign: the smallest number and it make 0.
+        bit = lax.shift_left(jnp.ones_like(turn), limits.bits - 1 - turn).astype(numbers.dtype)
+        larger = [value + bit for value in values]
+
+        def count(sums: list[Array], row: Array) -> list[Array]:
+            return [sum + (row < limit) for sum, limit in zip(sums, larger, strict=True)]
+
+        below = over_rows(count, [none] * ranks.size, numbers)
+        each = zip(below, ranks, larger, values, strict=True)
+        return [jnp.where(number <= rank, more, value) for number, rank, more, value in each]
+
+    least = jnp.full_like(none, limits.min, numbers.dtype)
+    return jnp.stack(lax.fori_loop(0, limits.bits, step, [least] * ranks.size))
+
+
+def _integers(x: Float[Array, "..."]) -> Int[Array, "..."]:
+    """Integers in the order of the numbers, each its bits if it is positive."""
+    bits = lax.bitcast_convert_type(x, f"int{8 * x.dtype.itemsize}")
+    return jnp.where(bits < 0, bits ^ jnp.iinfo(bits.dtype).max, bits)
+
+
+def _floats(integers: Int[Array, "..."], dtype: jnp.dtype) -> Float[Array, "..."]:
+    """The numbers of which these are the integers."""
+    bits = jnp.where(integers < 0, integers ^ jnp.iinfo(integers.dtype).max, integers)
+    return lax.bitcast_convert_type(bits, dtype)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from jaxfl.core import tree
-from jaxfl.core.columns import column_sum, sorted_columns
+from jaxfl.core.columns import order_statistics, over_rows
 from jaxfl.core.options import checked
 from jaxfl.core.shapes import Stack
 from jaxfl.core.trainable import of_statistics, trainable
@@ -37,14 +37,31 @@ def trimmed_mean(stacked: Stack, trim: Scalar, reported: Bool[Array, "m"] | None
     reported = everybody_if_nobody(jax.tree.leaves(stacked)[0].shape[0], reported)
     count = reported.sum()
     cut = jnp.minimum(jnp.floor(trim * count + 1e-4), (count - 1) // 2)
-    rank = jnp.arange(reported.size)
-    middle = (rank >= cut) & (rank < count - cut)
+    ends = jnp.stack([cut, count - cut - 1]).astype(int)
 
     def leaf(x: Array) -> Array:
-        column = (-1, *[1] * (x.ndim - 1))
-        # Values that do not count are sorted behind all others.
-        values = sorted_columns(jnp.where(reported.reshape(column), x, jnp.inf))
-        return column_sum(jnp.where(middle.reshape(column), values, 0.0)) / middle.sum()
+        # Values that do not count are behind all others.
+        rows = jnp.where(reported.reshape(-1, *[1] * (x.ndim - 1)), x, jnp.inf)
+        low, high = order_statistics(jax.lax.stop_gradient(rows), ends)
+        none = jnp.zeros(low.shape, int)
+
+        def numbers(sums: list[Array], row: Array) -> list[Array]:
+            tests = (row < low, row == low, row < high, row == high)
+            return [sum + test for sum, test in zip(sums, tests, strict=True)]
+
+        below_low, at_low, below_high, at_high = over_rows(numbers, [none] * 4, rows)
+        # Of values that equal an end some may be left out, so each counts in part.
+        part_low = (jnp.minimum(below_low + at_low, count - cut) - cut) / at_low
+        part_high = (count - cut - jnp.maximum(below_high, cut)) / at_high
+
+        def add(total: Array, row: Array) -> Array:
+            between = jnp.where((low < row) & (row < high), row, 0.0)
+            at_end = jnp.where(
+                row == low, row * part_low, jnp.where(row == high, row * part_high, 0.0)
+            )
+            return total + between + at_end
+
+        return (over_rows(add, jnp.zeros(low.shape), rows) / (count - 2 * cut)).astype(x.dtype)
 
     return jax.tree.map(leaf, stacked)
 
