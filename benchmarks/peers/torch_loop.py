@@ -131,7 +131,27 @@ def mlp(side: int, channels: int) -> nn.Module:
     return nn.Sequential(*layers, nn.Linear(32, 10))
 
 
-MODELS = {"lenet": lenet, "three": three, "cedar6": cedar6, "resnet8": resnet8, "mlp": mlp}
+class RowByRow(nn.Module):
+    """An LSTM of 64 units that reads the rows of an image in turn."""
+
+    def __init__(self, side: int, channels: int):
+        super().__init__()
+        self.lstm = nn.LSTM(side * channels, 64, batch_first=True)
+        self.head = nn.Linear(64, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[n, channel, h, w] -> [n, 10]."""
+        return self.head(self.lstm(x.transpose(1, 2).flatten(2))[0][:, -1])
+
+
+MODELS = {
+    "lenet": lenet,
+    "three": three,
+    "cedar6": cedar6,
+    "resnet8": resnet8,
+    "mlp": mlp,
+    "lstm": RowByRow,
+}
 
 
 def net_on(device: str, model: str) -> nn.Module:

@@ -40,12 +40,22 @@ class Three(nn.Module):
         return nn.Dense(10)(x)
 
 
+class RowByRow(nn.Module):
+    """An LSTM of 64 units that reads the rows of an image in turn."""
+
+    @nn.compact
+    def __call__(self, x):
+        """[B, h, w, channel] -> [B, 10]."""
+        return jaxfl.models.lstm(10)(x.reshape(*x.shape[:2], -1))
+
+
 MODELS = {
     "lenet": partial(jaxfl.models.lenet, 10),
     "three": Three,
     "cedar6": partial(jaxfl.models.cedar6, 10),
     "resnet8": partial(jaxfl.models.resnet8, 10),
     "mlp": partial(jaxfl.models.mlp, 10),
+    "lstm": RowByRow,
 }
 CASES = (
     ("lenet", 32, 16),
@@ -58,6 +68,8 @@ CASES = (
     ("resnet8", 32, 16),
     ("mlp", 28, 16),
     ("mlp", 28, 64),
+    ("lstm", 28, 16),
+    ("lstm", 28, 64),
 )
 
 
@@ -126,6 +138,8 @@ def operations(model: str, side: int, batch: int) -> float:
     with ExitStack() as stack:
         for module in (conv, block):
             stack.enter_context(mock.patch.object(module, "layout_of", return_value="grouped"))
+        # Of a loop one turn is counted.
+        stack.enter_context(mock.patch.object(nn, "RNN", partial(nn.RNN, unroll=side)))
         analysis = jax.jit(gradient).lower(task.problem.init(key), data, key).cost_analysis()
     return (analysis or {})["flops"]
 
@@ -155,7 +169,8 @@ Momentum .9, weight decay 1e-5; 4 clients, 20 steps each in one call. The peer i
 over clients and steps without a data loader (`benchmarks/peers/torch_loop.py`): as one process with
 its own threads, and, which nobody writes, as one process of one thread for each core. `lenet` has
 two convolutions 5x5, `three` has three with 32, 64 and 64 channels, `cedar6` FedCedar's six with 32
-to 256 and group normalisation, `resnet8` 16 to 64 channels and `mlp` three hidden layers of 32.
+to 256 and group normalisation, `resnet8` 16 to 64 channels, `mlp` three hidden layers of 32, and
+`lstm` 64 units that read the rows of the image in turn.
 *Of products* are the operations of a step, its convolutions computed directly, in per cent of those
 that products of 2048x2048 reach just before or after.
 

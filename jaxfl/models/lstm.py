@@ -3,6 +3,7 @@
 https://doi.org/10.1162/neco.1997.9.8.1735
 """
 
+from functools import partial
 from typing import cast
 
 import jax
@@ -11,6 +12,16 @@ from flax import linen as nn
 
 from jaxfl.core.errors import check
 from jaxfl.models.ids import check_ids, embed
+
+
+def orthogonal(key: jax.Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> jax.Array:
+    """Random orthogonal weights, flax's default, of one model after another.
+
+    XLA on a CPU of few cores can wait for ever where LAPACK decomposes the matrices of several
+    models side by side (jaxlib 0.10).
+    """
+    weights = partial(nn.initializers.orthogonal(), shape=shape, dtype=dtype)
+    return jax.custom_batching.sequential_vmap(weights)(key)
 
 
 class LSTM(nn.Module):
@@ -48,7 +59,8 @@ class LSTM(nn.Module):
             ends = jnp.where(is_text, jnp.arange(ids.shape[1])[None], 0).max(axis=1)
         for _ in range(self.layers):
             # `RNN` gives the last carry too, if it is asked to.
-            x = cast(jax.Array, nn.RNN(nn.OptimizedLSTMCell(self.hidden))(x))
+            cell = nn.OptimizedLSTMCell(self.hidden, recurrent_kernel_init=orthogonal)
+            x = cast(jax.Array, nn.RNN(cell)(x))
         if not self.positions:
             x = x[:, -1] if ends is None else x[jnp.arange(len(x)), ends]
         return x if until_head else nn.Dense(self.classes, name=self.head)(x)

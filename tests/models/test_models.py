@@ -1,5 +1,7 @@
 """The parameter counts, the heads, the features, and the inputs that each model refuses."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -175,6 +177,15 @@ def test_lstm_equals_its_equations_in_numpy(vocabulary):
     last = y[[0, 1], [2, 4]] if vocabulary else y[:, -1]
     expected = last @ held["head"]["kernel"] + held["head"]["bias"]
     np.testing.assert_allclose(jax.jit(model.apply)(params, x), expected, atol=1e-5)
+
+
+def test_lstm_decomposes_one_matrix_at_a_time():
+    """XLA can wait for ever for several at once (jaxlib 0.10, a CPU of two cores)."""
+    keys = jax.random.split(jax.random.key(0), 2)
+    program = str(jax.make_jaxpr(jax.vmap(lambda key: lstm(6).init(key, SERIES[None])))(keys))
+    decompositions = re.findall(r"f32\[([\d,]+)\] = qr\[", program)
+    assert decompositions
+    assert not [shape for shape in decompositions if shape.count(",") > 1]
 
 
 def test_lstm_refuses_pairs_of_users_and_items():
