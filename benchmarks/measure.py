@@ -50,6 +50,8 @@ def compile_round(algorithm: Algorithm, federation: Federation) -> tuple[Callabl
     federation = mesh.place(federation)
     state = mesh.place(jax.jit(algorithm.init)(key, federation.train))
     layout = jax.tree.map(lambda x: x.sharding, state)
+    # As `jaxfl run` does: `place` shares NumPy's memory, which the first round could not take.
+    state = jax.jit(partial(jax.tree.map, jnp.copy), out_shardings=layout)(state)
     began = time.perf_counter()
     run = jax.jit(partial(rounds, length=1), donate_argnums=2, out_shardings=(layout, None))
     run = run.lower(key, federation, state, 0).compile()

@@ -84,12 +84,23 @@ def side_by_side(chunk: Chunk) -> int | Literal["all"]:
     return chunk
 
 
+def devices_in_use() -> int:
+    """How many devices the clients are divided over where this is traced: 1 on one of them.
+
+    Example:
+      >>> devices_in_use()
+      1
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    return 1 if CLIENTS in mesh.manual_axes else mesh.shape.get(CLIENTS, 1)
+
+
 def on_every_device(function: Callable, shared: tuple = ()) -> Callable:
     """A function of stacked arguments that each device of the mesh applies to rows of its own.
 
-    Without a mesh in use, the function is called as it is. If the number of rows is not a multiple
-    of the number of devices, the first row fills the gap; a device that would have this row alone
-    computes nothing.
+    Without a mesh in use, or on one of its devices, the function is called as it is. If the number
+    of rows is not a multiple of that of devices, the first row fills the gap; a device that would
+    have this row alone computes nothing.
 
     Args:
       function: (shared, *stacked) -> stacked.
@@ -101,7 +112,7 @@ def on_every_device(function: Callable, shared: tuple = ()) -> Callable:
     """
 
     def spread(*stacked: PyTree) -> PyTree:
-        devices = jax.sharding.get_abstract_mesh().shape.get(CLIENTS, 1)
+        devices = devices_in_use()
         if devices == 1:
             return function(shared, *stacked)
         stacked, examples = split_shared(stacked)

@@ -1,39 +1,55 @@
 """Inner products of the rows of two matrices, x y', where the rows are whole models.
 
-Of ten models with a million parameters XLA for CPUs takes four times as long for the whole product
-as for pieces of the rows that fit into the cache of a core.
+XLA for CPUs takes up to four times as long for the whole product as for pieces of the rows that fit
+into the cache of a core, and half of a product with itself is the mirror image of the other.
 """
 
+from collections.abc import Callable
+
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.lax import Precision
-from jaxtyping import Array
+from jaxtyping import Array, Float, PyTree
 
 from jaxfl.core import target
 from jaxfl.core.backward import with_backward
+from jaxfl.core.over_clients import devices_in_use, on_every_device
 
-__all__ = ["row_products"]
+__all__ = ["row_products", "self_products"]
 
-PIECE = 4096  # columns that are multiplied at once, if rows are long and few
-FEW = 64  # rows at most
-HALVES = 256  # rows from which a part of a symmetric product is left out
+PIECE = 2048  # columns that are multiplied at once
+BLOCK = 256  # rows of a product with itself that are multiplied with all rows from there on
 
 
 def row_products(x: Array, y: Array) -> Array:
     """The inner products of all rows of x with those of y: [M, D], [N, D] -> [M, N].
 
-    Sums are float32, also of bfloat16; float64 of float64. If x and y are one array the result is
-    symmetric to the last digit.
+    Sums are float32, also of bfloat16; float64 of float64.
 
     Example:
       >>> row_products(jnp.array([[1.0, 2.0], [0.0, 3.0]]), jnp.array([[1.0, 1.0]])).tolist()
       [[3.0], [3.0]]
     """
-    if target.platform() != "cpu":
-        return _product(x, y)
-    if x is y:
-        return _with_itself(x)
-    return _with_other(x, y)
+    return _with_other(x, y) if target.platform() == "cpu" else _product(x, y)
+
+
+def self_products(x: Array, unit: Float[Array, "m"] | None = None) -> Array:
+    """The inner products of all pairs of rows, symmetric to the last digit: [M, D] -> [M, M].
+
+    Args:
+      x: [M, D].
+      unit: of each row, which is divided by it [M]; None: 1. It has no derivative.
+
+    Example:
+      >>> self_products(jnp.array([[1.0, 2.0], [0.0, 3e30]]), jnp.array([1.0, 1e30])).tolist()
+      [[5.0, 6.0], [6.0, 9.0]]
+    """
+    unit = jnp.ones(len(x), x.dtype) if unit is None else lax.stop_gradient(unit)
+    if target.platform() == "cpu":
+        return _with_itself(x, unit)
+    rows = x / unit[:, None]
+    return _product(rows, rows)
 
 
 def _product(x: Array, y: Array) -> Array:
@@ -41,27 +57,51 @@ def _product(x: Array, y: Array) -> Array:
     return jnp.matmul(x, y.T, precision=Precision.HIGHEST, preferred_element_type=number_type)
 
 
+def _first_piece(x: Array) -> int:
+    """How many columns are multiplied before the loop over pieces: all, if x fits into a cache."""
+    return x.shape[1] % PIECE if x.shape[1] >= 8 * PIECE or len(x) > BLOCK else x.shape[1]
+
+
+def _over_pieces(length: int, first: int, step: Callable, result: PyTree) -> PyTree:
+    pieces = (length - first) // PIECE
+    return lax.fori_loop(0, pieces, step, result) if pieces else result
+
+
 def _in_pieces(x: Array, y: Array) -> Array:
-    length = x.shape[1]
-    if max(len(x), len(y)) > FEW or length < 8 * PIECE:
-        return _product(x, y)
-    first = length % PIECE
+    first = min(_first_piece(x), _first_piece(y))
 
     def step(turn: Array, total: Array) -> Array:
         start = first + turn * PIECE
         pieces = (lax.dynamic_slice_in_dim(rows, start, PIECE, axis=1) for rows in (x, y))
         return total + _product(*pieces)
 
-    return lax.fori_loop(0, length // PIECE, step, _product(x[:, :first], y[:, :first]))
+    return _over_pieces(x.shape[1], first, step, _product(x[:, :first], y[:, :first]))
 
 
-def _by_halves(x: Array) -> Array:
-    """The product x x', where the part below the diagonal is that above it."""
-    if len(x) < HALVES:
-        return _in_pieces(x, x)
-    above, below = x[: len(x) // 2], x[len(x) // 2 :]
-    across = _product(above, below)
-    return jnp.block([[_by_halves(above), across], [across.T, _by_halves(below)]])
+def _symmetric(x: Array, unit: Array) -> Array:
+    if devices_in_use() > 1:
+        rows = x / unit[:, None]
+        products = on_every_device(lambda shared, own: _product(own, *shared), (rows,))(rows)
+    else:
+        products = _upper_blocks(x, unit)
+    return jnp.where(np.tri(len(x), k=-1, dtype=bool), products.T, products)
+
+
+def _upper_blocks(x: Array, unit: Array) -> Array:
+    """The products of all pairs of rows on and above the diagonal, and some below it."""
+    starts = range(0, max(len(x), 1), BLOCK)
+    first = _first_piece(x)
+
+    def products(piece: Array) -> list[Array]:
+        rows = piece / unit[:, None]
+        return [_product(rows[start : start + BLOCK], rows[start:]) for start in starts]
+
+    def step(turn: Array, totals: list[Array]) -> list[Array]:
+        piece = lax.dynamic_slice_in_dim(x, first + turn * PIECE, PIECE, axis=1)
+        return [total + more for total, more in zip(totals, products(piece), strict=True)]
+
+    blocks = _over_pieces(x.shape[1], first, step, products(x[:, :first]))
+    return jnp.concatenate([jnp.pad(b, ((0, 0), (len(x) - b.shape[1], 0))) for b in blocks])
 
 
 # The gradient of a loop over pieces would write whole models for each piece.
@@ -73,10 +113,15 @@ _with_other = with_backward(
     ),
 )
 _with_itself = with_backward(
-    lambda x: (_by_halves(x), (x,)),
-    lambda needs, grad: (_gradient(grad + grad.T, needs[0]).astype(needs[0].dtype),),
+    lambda x, unit: (_symmetric(x, unit), (x, unit)),
+    lambda needs, grad: (_self_gradient(grad + grad.T, *needs), jnp.zeros_like(needs[1])),
 )
 
 
 def _gradient(grad: Array, rows: Array) -> Array:
     return jnp.matmul(grad, rows, precision=Precision.HIGHEST)
+
+
+def _self_gradient(grad: Array, x: Array, unit: Array) -> Array:
+    rows = _gradient(grad / unit[None], x)
+    return (rows / unit[:, None]).astype(x.dtype)

@@ -1,5 +1,7 @@
 """Aggregation as a matrix: row-stochastic weights [receiver, sender] applied to stacked models."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jax.lax import Precision
@@ -8,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped
 from jaxfl.core.edges import Edges, SparseRows
 from jaxfl.core.errors import InputError, check
 from jaxfl.core.options import checked
+from jaxfl.core.over_clients import on_every_device
 from jaxfl.core.shapes import Stack
 from jaxfl.core.types import Scalar
 from jaxfl.kernels.sparse import mix_rows
@@ -45,18 +48,15 @@ def mix(weights: PyTree, stacked: Stack) -> PyTree:
         if isinstance(matrix, SparseRows):
             return mix_rows(matrix, part)
 
-        def leaf(x: Array) -> Array:
+        for x in jax.tree.leaves(part):
             _check_columns(matrix, x)
-            number_type = jnp.promote_types(matrix.dtype, x.dtype)
-            mixed = jnp.tensordot(
-                matrix.astype(number_type),
-                x.astype(number_type),
-                axes=1,
-                precision=Precision.HIGHEST,
-            )
-            return mixed.astype(x.dtype)
 
-        return jax.tree.map(leaf, part)
+        def mixtures(senders: tuple, rows: Array) -> PyTree:
+            return jax.tree.map(lambda x: _mixture(rows, x), *senders)
+
+        # A model for each client: each device makes those of its own.
+        square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]
+        return (on_every_device if square else partial)(mixtures, (part,))(matrix)
 
     try:
         return jax.tree.map(
@@ -70,6 +70,12 @@ def mix(weights: PyTree, stacked: Stack) -> PyTree:
             f"weights of mix, {given:.80}, are no prefix of the models, {models:.80}: expected one "
             "matrix [R, M], or a tree with one for each part of the models"
         ) from error
+
+
+def _mixture(rows: Array, x: Array) -> Array:
+    number_type = jnp.promote_types(rows.dtype, x.dtype)
+    rows, models = rows.astype(number_type), x.astype(number_type)
+    return jnp.tensordot(rows, models, axes=1, precision=Precision.HIGHEST).astype(x.dtype)
 
 
 def _check_columns(matrix: Array, x: Array) -> None:

@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, PyTree, Shaped
 
 from jaxfl.core.errors import check
 from jaxfl.core.options import Names, checked
-from jaxfl.core.row_products import row_products
+from jaxfl.core.row_products import row_products, self_products
 from jaxfl.core.shapes import Stack
 from jaxfl.core.trainable import trainable
 from jaxfl.core.tree import LARGEST_ENTRY, wide
@@ -53,8 +53,17 @@ def gram(stacked: Stack, other: Stack | None = None) -> Float[Array, "m n"]:
         return x.reshape(x.shape[0], -1)
 
     rows = jax.tree.map(leaf, trainable(stacked))
-    others = rows if other is None else jax.tree.map(leaf, trainable(other))
+    if other is None:
+        return jnp.asarray(sum(map(self_products, jax.tree.leaves(rows))))
+    others = jax.tree.map(leaf, trainable(other))
     return jnp.asarray(sum(jax.tree.leaves(jax.tree.map(row_products, rows, others))))
+
+
+def _gram_in_units(stacked: PyTree) -> tuple[Float[Array, "m m"], Float[Array, "m"]]:
+    """`gram` of the models that `scaled` makes, without writing them, and their powers of two."""
+    power = _units(stacked)
+    leaves = [x.reshape(len(x), -1) for x in jax.tree.leaves(trainable(stacked))]
+    return jnp.asarray(sum(self_products(rows, power) for rows in leaves)), power
 
 
 @checked
@@ -70,7 +79,7 @@ def cosine(stacked: Stack) -> Float[Array, "m m"]:
       >>> cosine(jnp.array([[1.0, 0.0], [0.0, 2.0], [0.0, -4.0]])).tolist()
       [[1.0, 0.0, 0.0], [0.0, 1.0, -1.0], [0.0, -1.0, 1.0]]
     """
-    products = gram(scaled(stacked)[0])
+    products, _ = _gram_in_units(stacked)
     inverse = _inverse(root(jnp.diagonal(products)))
     return jnp.clip(products * inverse[:, None] * inverse[None, :], -1.0, 1.0)
 
@@ -110,8 +119,7 @@ def inner(stacked: Stack) -> Float[Array, "m m"]:
       >>> inner(jnp.array([[1.0, 2.0], [0.0, 3e30]])).tolist()[0]
       [5.0, 1.0000000150474662e+30]
     """
-    rescaled, power = scaled(stacked)
-    products = gram(rescaled)
+    products, power = _gram_in_units(stacked)
     return jnp.clip(products * power[:, None] * power[None], -LARGEST_SQUARE, LARGEST_SQUARE)
 
 
@@ -216,9 +224,9 @@ def squared_distances_in_unit(stacked: Stack) -> tuple[Float[Array, "m m"], Floa
       >>> [x.tolist() for x in squared_distances_in_unit(jnp.array([[0.0], [8.0]]))]
       [[[0.0, 4.0], [4.0, 0.0]], 4.0]
     """
-    rescaled, power = scaled(_less_mean(stacked))
+    products, power = _gram_in_units(_less_mean(stacked))
     unit = power.max()
-    products = gram(rescaled) * (power / unit)[:, None] * (power / unit)[None]
+    products = products * (power / unit)[:, None] * (power / unit)[None]
     squares = jnp.diagonal(products)
     both = squares[:, None] + squares[None]
     distances = both - 2 * products
@@ -323,6 +331,12 @@ def scaled(stacked: Stack) -> tuple[PyTree, Float[Array, "m"]]:
       >>> [x.tolist() for x in scaled(jnp.array([[1.0, 9.0], [0.0, 0.0]]))]
       [[[0.125, 1.125], [0.0, 0.0]], [8.0, 1.0]]
     """
+    power = _units(stacked)
+    return jax.tree.map(lambda x: x / power.reshape(-1, *[1] * (x.ndim - 1)), stacked), power
+
+
+def _units(stacked: PyTree) -> Float[Array, "m"]:
+    """The power of two nearest the largest parameter of each model [M]; 1 of a zero model."""
 
     def largest(x: Array) -> Shaped[Array, "m"]:
         return jnp.abs(x.reshape(x.shape[0], -1)).max(axis=1, initial=0.0)
@@ -332,8 +346,7 @@ def scaled(stacked: Stack) -> tuple[PyTree, Float[Array, "m"]]:
     # Without a mantissa a float is a power of two; the largest float rounds to infinity.
     limits = jnp.finfo(power.dtype)
     power = jnp.minimum(lax.reduce_precision(power, limits.nexp, 0), 2.0 ** (limits.maxexp - 1))
-    power = jnp.where(power > 0, power, 1.0)
-    return jax.tree.map(lambda x: x / power.reshape(-1, *[1] * (x.ndim - 1)), stacked), power
+    return jnp.where(power > 0, power, 1.0)
 
 
 # By the name that `measure=` takes. `MEASURES["mine"] = function` adds one: stacked models [M, ...]
