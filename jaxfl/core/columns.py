@@ -11,6 +11,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
 
 from jaxfl.core import target
+from jaxfl.core.over_clients import on_every_device
 
 __all__ = ["column_max", "column_sum", "order_statistics", "over_rows"]
 
@@ -27,7 +28,7 @@ def column_sum(x: Array) -> Array:
     """
     if x.ndim == 1 or x.shape[0] == 0 or target.platform() != "cpu":
         return jnp.sum(x, axis=0)
-    return over_rows(jnp.add, x[0], x[1:])
+    return over_rows(jnp.add, jnp.zeros_like(x[0]), x)
 
 
 def column_max(x: Array) -> Array:
@@ -39,7 +40,7 @@ def column_max(x: Array) -> Array:
     """
     if x.ndim == 1 or x.shape[0] == 0 or target.platform() != "cpu":
         return jnp.max(x, axis=0)
-    return over_rows(jnp.maximum, x[0], x[1:])
+    return over_rows(jnp.maximum, x[0], x)
 
 
 def over_rows(combine: Callable, result: PyTree, rows: Array) -> PyTree:
@@ -67,49 +68,48 @@ def over_rows(combine: Callable, result: PyTree, rows: Array) -> PyTree:
 
 
 def order_statistics(x: Float[Array, "m ..."], ranks: Int[Array, "r"]) -> Float[Array, "r ..."]:
-    """The values of each column that so many others go before: [M, ...] -> [R, ...]; without NaN.
+    """The values of these ranks in each column, from 0, the smallest: [M, ...] -> [R, ...]; no NaN.
 
-    On a CPU all bits of a value are found one by one: a bit is set where no more than `rank` values
-    of the column are below what it makes.
+    On a CPU a value is found bit by bit, from the highest: a bit is set if at most `rank` values of
+    the column are smaller than the number that has it.
 
     Example:
       >>> x = jnp.array([[3.0, 1.0], [2.0, 5.0], [1.0, 4.0]])
       >>> order_statistics(x, jnp.array([0, 1])).tolist()
       [[1.0, 1.0], [2.0, 4.0]]
     """
-    if target.platform() != "cpu":
+    if target.platform() != "cpu" or x.size == 0:
         return jnp.sort(x, axis=0)[ranks]
-    shape = (ranks.size, *x.shape[1:])
-    numbers = _integers(x).reshape(len(x), -1)
-    columns = numbers.shape[1]
-    parts = -(-columns // COLUMNS)
-    numbers = jnp.pad(numbers, ((0, 0), (0, parts * COLUMNS - columns)))
+    integers = _integers(x).reshape(len(x), -1)
+    columns = integers.shape[1]
+    integers = jnp.pad(integers, ((0, 0), (0, -columns % COLUMNS)))
+    parts = jnp.swapaxes(integers.reshape(len(x), -1, COLUMNS), 0, 1)
 
-    def part(number: Int[Array, ""]) -> Int[Array, "r d"]:
-        return _by_bits(lax.dynamic_slice_in_dim(numbers, number * COLUMNS, COLUMNS, 1), ranks)
+    def find(shared: tuple, parts: Int[Array, "p m d"]) -> Int[Array, "p r d"]:
+        return lax.map(lambda part: _by_bits(part, *shared), parts)
 
-    found = jnp.moveaxis(lax.map(part, jnp.arange(parts)), 0, 1).reshape(ranks.size, -1)
-    return _floats(found[:, :columns], x.dtype).reshape(shape)
+    found = jnp.swapaxes(on_every_device(find, (ranks,))(parts), 0, 1).reshape(ranks.size, -1)
+    return _floats(found[:, :columns], x.dtype).reshape(ranks.size, *x.shape[1:])
 
 
-def _by_bits(numbers: Int[Array, "m d"], ranks: Int[Array, "r"]) -> Int[Array, "r d"]:
+def _by_bits(integers: Int[Array, "m d"], ranks: Int[Array, "r"]) -> Int[Array, "r d"]:
     """The order statistics of integers."""
-    limits = jnp.iinfo(numbers.dtype)
-    none = jnp.zeros(numbers.shape[1], jnp.int32)
+    limits = jnp.iinfo(integers.dtype)
+    none = jnp.zeros(integers.shape[1], jnp.int32)
 
     def step(turn: Int[Array, ""], values: list[Array]) -> list[Array]:
-        # The first bit is the sign: the smallest number and it make 0.
-        bit = lax.shift_left(jnp.ones_like(turn), limits.bits - 1 - turn).astype(numbers.dtype)
+        # The first bit is the sign: the smallest integer plus this bit is 0.
+        bit = lax.shift_left(jnp.ones_like(turn), limits.bits - 1 - turn).astype(integers.dtype)
         larger = [value + bit for value in values]
 
         def count(sums: list[Array], row: Array) -> list[Array]:
-            return [sum + (row < limit) for sum, limit in zip(sums, larger, strict=True)]
+            return [below + (row < limit) for below, limit in zip(sums, larger, strict=True)]
 
-        below = over_rows(count, [none] * ranks.size, numbers)
+        below = over_rows(count, [none] * ranks.size, integers)
         each = zip(below, ranks, larger, values, strict=True)
         return [jnp.where(number <= rank, more, value) for number, rank, more, value in each]
 
-    least = jnp.full_like(none, limits.min, numbers.dtype)
+    least = jnp.full_like(none, limits.min, integers.dtype)
     return jnp.stack(lax.fori_loop(0, limits.bits, step, [least] * ranks.size))
 
 

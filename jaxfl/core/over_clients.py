@@ -92,7 +92,7 @@ def devices_in_use() -> int:
       1
     """
     mesh = jax.sharding.get_abstract_mesh()
-    return 1 if CLIENTS in mesh.manual_axes else mesh.shape.get(CLIENTS, 1)
+    return mesh.shape[CLIENTS] if CLIENTS in mesh.auto_axes else 1
 
 
 def on_every_device(function: Callable, shared: tuple = ()) -> Callable:

@@ -7,7 +7,6 @@ into the cache of a core, and half of a product with itself is the mirror image 
 from collections.abc import Callable
 
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jax.lax import Precision
 from jaxtyping import Array, Float, PyTree
@@ -39,7 +38,7 @@ def self_products(x: Array, unit: Float[Array, "m"] | None = None) -> Array:
 
     Args:
       x: [M, D].
-      unit: of each row, which is divided by it [M]; None: 1. It has no derivative.
+      unit: of each row, which is divided by it [M]; None: 1. It has no gradient.
 
     Example:
       >>> self_products(jnp.array([[1.0, 2.0], [0.0, 3e30]]), jnp.array([1.0, 1e30])).tolist()
@@ -58,7 +57,7 @@ def _product(x: Array, y: Array) -> Array:
 
 
 def _first_piece(x: Array) -> int:
-    """How many columns are multiplied before the loop over pieces: all, if x fits into a cache."""
+    """How many columns are multiplied before the loop over pieces: all, if x is small."""
     return x.shape[1] % PIECE if x.shape[1] >= 8 * PIECE or len(x) > BLOCK else x.shape[1]
 
 
@@ -80,11 +79,12 @@ def _in_pieces(x: Array, y: Array) -> Array:
 
 def _symmetric(x: Array, unit: Array) -> Array:
     if devices_in_use() > 1:
+        # Each device has the rows of its clients; a gather for each piece would take longer.
         rows = x / unit[:, None]
         products = on_every_device(lambda shared, own: _product(own, *shared), (rows,))(rows)
     else:
         products = _upper_blocks(x, unit)
-    return jnp.where(np.tri(len(x), k=-1, dtype=bool), products.T, products)
+    return jnp.where(jnp.tri(len(x), k=-1, dtype=bool), products.T, products)
 
 
 def _upper_blocks(x: Array, unit: Array) -> Array:
@@ -123,5 +123,5 @@ def _gradient(grad: Array, rows: Array) -> Array:
 
 
 def _self_gradient(grad: Array, x: Array, unit: Array) -> Array:
-    rows = _gradient(grad / unit[None], x)
-    return (rows / unit[:, None]).astype(x.dtype)
+    scaled = x / unit[:, None]
+    return (_gradient(grad, scaled) / unit[:, None]).astype(x.dtype)

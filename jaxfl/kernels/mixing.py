@@ -1,12 +1,11 @@
 """Aggregation as a matrix: row-stochastic weights [receiver, sender] applied to stacked models."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped
 
+from jaxfl.core import target
 from jaxfl.core.edges import Edges, SparseRows
 from jaxfl.core.errors import InputError, check
 from jaxfl.core.options import checked
@@ -48,15 +47,14 @@ def mix(weights: PyTree, stacked: Stack) -> PyTree:
         if isinstance(matrix, SparseRows):
             return mix_rows(matrix, part)
 
-        for x in jax.tree.leaves(part):
+        def leaf(x: Array) -> Array:
             _check_columns(matrix, x)
+            if matrix.shape == (len(x), len(x)) and target.platform() == "cpu":
+                # A model for each client: each device makes those of its own.
+                return on_every_device(_mixture, (x,))(matrix)
+            return _mixture((x,), matrix)
 
-        def mixtures(senders: tuple, rows: Array) -> PyTree:
-            return jax.tree.map(lambda x: _mixture(rows, x), *senders)
-
-        # A model for each client: each device makes those of its own.
-        square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]
-        return (on_every_device if square else partial)(mixtures, (part,))(matrix)
+        return jax.tree.map(leaf, part)
 
     try:
         return jax.tree.map(
@@ -72,10 +70,11 @@ def mix(weights: PyTree, stacked: Stack) -> PyTree:
         ) from error
 
 
-def _mixture(rows: Array, x: Array) -> Array:
-    number_type = jnp.promote_types(rows.dtype, x.dtype)
-    rows, models = rows.astype(number_type), x.astype(number_type)
-    return jnp.tensordot(rows, models, axes=1, precision=Precision.HIGHEST).astype(x.dtype)
+def _mixture(shared: tuple[Array], rows: Array) -> Array:
+    (models,) = shared
+    number_type = jnp.promote_types(rows.dtype, models.dtype)
+    both = rows.astype(number_type), models.astype(number_type)
+    return jnp.tensordot(*both, axes=1, precision=Precision.HIGHEST).astype(models.dtype)
 
 
 def _check_columns(matrix: Array, x: Array) -> None:

@@ -45,23 +45,25 @@ def trimmed_mean(stacked: Stack, trim: Scalar, reported: Bool[Array, "m"] | None
         low, high = order_statistics(jax.lax.stop_gradient(rows), ends)
         none = jnp.zeros(low.shape, int)
 
-        def numbers(sums: list[Array], row: Array) -> list[Array]:
-            tests = (row < low, row == low, row < high, row == high)
-            return [sum + test for sum, test in zip(sums, tests, strict=True)]
+        def count_values(counts: list[Array], row: Array) -> list[Array]:
+            tests = (row < low, row == low, row < high, row == high, jnp.isnan(row))
+            return [number + test for number, test in zip(counts, tests, strict=True)]
 
-        below_low, at_low, below_high, at_high = over_rows(numbers, [none] * 4, rows)
+        below_low, at_low, below_high, at_high, nan = over_rows(count_values, [none] * 5, rows)
         # Of values that equal an end some may be left out, so each counts in part.
         part_low = (jnp.minimum(below_low + at_low, count - cut) - cut) / at_low
         part_high = (count - cut - jnp.maximum(below_high, cut)) / at_high
 
         def add(total: Array, row: Array) -> Array:
             between = jnp.where((low < row) & (row < high), row, 0.0)
-            at_end = jnp.where(
-                row == low, row * part_low, jnp.where(row == high, row * part_high, 0.0)
-            )
-            return total + between + at_end
+            high_part = jnp.where(row == high, row * part_high, 0.0)
+            return total + between + jnp.where(row == low, row * part_low, high_part)
 
-        return (over_rows(add, jnp.zeros(low.shape), rows) / (count - 2 * cut)).astype(x.dtype)
+        mean = over_rows(add, jnp.zeros(low.shape), rows) / (count - 2 * cut)
+        # Of equal values to the last digit, with the gradient of the mean
+        equal = (low == high) & jnp.isfinite(low)
+        mean = jnp.where(equal, low + (mean - jax.lax.stop_gradient(mean)), mean)
+        return jnp.where(nan > 0, jnp.nan, mean).astype(rows.dtype)
 
     return jax.tree.map(leaf, stacked)
 

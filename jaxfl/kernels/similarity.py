@@ -346,7 +346,8 @@ def _units(stacked: PyTree) -> Float[Array, "m"]:
     # Without a mantissa a float is a power of two; the largest float rounds to infinity.
     limits = jnp.finfo(power.dtype)
     power = jnp.minimum(lax.reduce_precision(power, limits.nexp, 0), 2.0 ** (limits.maxexp - 1))
-    return jnp.where(power > 0, power, 1.0)
+    # It scales and scales back: what is computed does not change with it.
+    return lax.stop_gradient(jnp.where(power > 0, power, 1.0))
 
 
 # By the name that `measure=` takes. `MEASURES["mine"] = function` adds one: stacked models [M, ...]

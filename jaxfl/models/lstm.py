@@ -14,7 +14,9 @@ from jaxfl.core.errors import check
 from jaxfl.models.ids import check_ids, embed
 
 
-def orthogonal(key: jax.Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> jax.Array:
+def _orthogonal(
+    key: jax.Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32
+) -> jax.Array:
     """Random orthogonal weights, flax's default, of one model after another.
 
     XLA on a CPU of few cores can wait for ever where LAPACK decomposes the matrices of several
@@ -59,7 +61,7 @@ class LSTM(nn.Module):
             ends = jnp.where(is_text, jnp.arange(ids.shape[1])[None], 0).max(axis=1)
         for _ in range(self.layers):
             # `RNN` gives the last carry too, if it is asked to.
-            cell = nn.OptimizedLSTMCell(self.hidden, recurrent_kernel_init=orthogonal)
+            cell = nn.OptimizedLSTMCell(self.hidden, recurrent_kernel_init=_orthogonal)
             x = cast(jax.Array, nn.RNN(cell)(x))
         if not self.positions:
             x = x[:, -1] if ends is None else x[jnp.arange(len(x)), ends]

@@ -1,4 +1,4 @@
-"""Columns are reduced and sorted as NumPy does it, whatever the number of rows."""
+"""Columns are reduced and ordered as NumPy does it, whatever the number of rows."""
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ def test_columns_are_those_of_numpy(count):
     np.testing.assert_allclose(jax.jit(column_sum)(x), x.sum(axis=0), rtol=1e-5, atol=1e-5)
 
 
-def test_a_stack_of_stacks_is_sorted_by_rows():
+def test_a_stack_of_stacks_is_ordered_by_rows():
     x = np.random.default_rng(0).normal(size=(3, 11, 4)).astype(np.float32)
     found = jax.vmap(order_statistics, (0, None))(x, np.array([0, 9]))
     np.testing.assert_array_equal(found, np.sort(x, axis=1)[:, [0, 9]])

@@ -113,6 +113,16 @@ def test_the_trimmed_mean_has_the_derivative_of_the_values_that_it_keeps():
     np.testing.assert_allclose(grad[:, 0], [1 / 3, 0, 1 / 3, 0, 1 / 3], atol=1e-6)
 
 
+def test_equal_values_keep_their_digits_and_nan_spreads():
+    value = np.random.default_rng(0).normal(size=400).astype(np.float32)
+    np.testing.assert_array_equal(median(jnp.tile(value, (49, 1))), value)
+    x = jnp.array([[jnp.nan, 1.0, 2.0], [1.0, -jnp.nan, 3.0], [2.0, 1.0, jnp.inf]])
+    np.testing.assert_array_equal(median(x), [np.nan, np.nan, 3.0])
+    np.testing.assert_array_equal(median(x, jnp.array([False, False, True])), [2.0, 1.0, np.inf])
+    assert median(jnp.array([[1], [2]])).tolist() == [1.5]
+    assert median(jnp.zeros((3, 0))).shape == (0,)
+
+
 def row(model):
     return flat(jax.tree.map(lambda x: x[None], model))[0]
 

@@ -15,6 +15,7 @@ from jaxfl.kernels.similarity import (
     dice,
     distances_l2,
     gram,
+    inner,
     inverse_norms,
     root,
     similarities,
@@ -183,3 +184,34 @@ def test_square_roots_have_a_derivative_of_0_at_0():
     squares = jnp.array([0.0, 1.0, 4.0])
     np.testing.assert_array_equal(root(squares), [0, 1, 2])
     np.testing.assert_array_equal(jax.jacrev(root)(squares), np.diag([0, 0.5, 0.25]))
+
+
+@pytest.mark.parametrize("function", [cosine, dice, inner, squared_distances])
+@pytest.mark.parametrize("scale", [1.0, 1e10])
+def test_gradients_are_complex_steps_in_numpy(function, scale):
+    """Models are scaled by powers of two, of which no gradient may be left."""
+    x = np.random.default_rng(3).normal(size=(3, 5))
+    factors = np.array([[1.0], [scale], [1.0]])
+    # Without a model's value with itself, whose gradient is 0 for two of the functions
+    share = np.random.default_rng(4).normal(size=(3, 3)) * (1 - np.eye(3))
+
+    def value(x):
+        products = (x * factors) @ (x * factors).T
+        squares = np.diagonal(products)
+        both = squares[:, None] + squares[None]
+        values = {
+            cosine: products / np.sqrt(np.outer(squares, squares)),
+            dice: 2 * products / both,
+            inner: products,
+            squared_distances: both - 2 * products,
+        }
+        return (share * values[function]).sum()
+
+    expected = np.zeros_like(x)
+    for place in np.ndindex(*x.shape):
+        step = np.zeros_like(x, complex)
+        step[place] = 1e-20j
+        expected[place] = value(x + step).imag / 1e-20
+    found = jax.grad(lambda x: (share * function(x * jnp.float32(factors))).sum())(jnp.float32(x))
+    size = np.abs(expected).max(axis=1, keepdims=True)
+    np.testing.assert_allclose(found / size, expected / size, atol=2e-4)
