@@ -15,7 +15,7 @@ COUNTS = [1, 2, 3, 7, 8, 9, 16, 29, 100]
 def test_columns_are_those_of_numpy(count):
     x = np.random.default_rng(count).normal(size=(count, 5, 2)).astype(np.float32)
     x[count // 2] = np.inf
-    all_ranks = jax.jit(order_statistics)(x, np.arange(count))
+    all_ranks = jax.jit(order_statistics)(jnp.array(x), jnp.arange(count))
     np.testing.assert_array_equal(all_ranks, np.sort(x, axis=0))
     np.testing.assert_array_equal(jax.jit(column_max)(x), x.max(axis=0))
     x[count // 2] = 1.0
@@ -24,7 +24,7 @@ def test_columns_are_those_of_numpy(count):
 
 def test_a_stack_of_stacks_is_ordered_by_rows():
     x = np.random.default_rng(0).normal(size=(3, 11, 4)).astype(np.float32)
-    found = jax.vmap(order_statistics, (0, None))(x, np.array([0, 9]))
+    found = jax.vmap(order_statistics, (0, None))(jnp.array(x), jnp.array([0, 9]))
     np.testing.assert_array_equal(found, np.sort(x, axis=1)[:, [0, 9]])
 
 

@@ -1,6 +1,7 @@
 """Products of long rows, in pieces and by blocks, are those of NumPy; so are their gradients."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -23,10 +24,10 @@ def test_products_and_gradients_are_those_of_numpy(shape):
     np.testing.assert_allclose(other / scale, np.float64(x) @ y.T / scale, rtol=1e-4, atol=1e-4)
 
     grad = rng.normal(size=own.shape).astype(np.float32)
-    (by_x,) = jax.vjp(self_products, x)[1](grad)
+    (by_x,) = jax.vjp(self_products, jnp.array(x))[1](grad)
     np.testing.assert_allclose(by_x, np.float64(grad + grad.T) @ x, rtol=1e-3, atol=1e-2)
     grad = rng.normal(size=other.shape).astype(np.float32)
-    by_x, by_y = jax.vjp(row_products, x, y)[1](grad)
+    by_x, by_y = jax.vjp(row_products, jnp.array(x), jnp.array(y))[1](grad)
     np.testing.assert_allclose(by_x, np.float64(grad) @ y, rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(by_y, np.float64(grad.T) @ x, rtol=1e-3, atol=1e-2)
 
@@ -35,7 +36,9 @@ def test_units_divide_rows_and_their_gradients():
     x = np.float32([[1.0, 2.0], [3e20, -6e20], [0.0, 4.0]])
     unit = np.float32([0.5, 1e20, 4.0])
     rows = np.float64(x) / unit[:, None]
-    np.testing.assert_allclose(self_products(x, unit), rows @ rows.T, rtol=1e-6)
+    np.testing.assert_allclose(
+        self_products(jnp.array(x), jnp.array(unit)), rows @ rows.T, rtol=1e-6
+    )
     grad = np.random.default_rng(0).normal(size=(3, 3)).astype(np.float32)
-    (by_x,) = jax.vjp(lambda x: self_products(x, unit), x)[1](grad)
+    (by_x,) = jax.vjp(lambda x: self_products(x, jnp.array(unit)), jnp.array(x))[1](grad)
     np.testing.assert_allclose(by_x, (grad + grad.T) @ rows / unit[:, None], rtol=1e-5)
