@@ -22,7 +22,8 @@ def trimmed_mean(stacked: Stack, trim: Scalar, reported: Bool[Array, "m"] | None
     """The mean of each coordinate without its floor(trim R) smallest and largest values.
 
     Yin et al., "Byzantine-Robust Distributed Learning", ICML 2018, Definition 2,
-    https://arxiv.org/abs/1803.01498. A `trim` of one half leaves the median.
+    https://arxiv.org/abs/1803.01498. A `trim` of one half leaves the median. Where a model that
+    counts has NaN, the result is NaN.
 
     Args:
       stacked: models [M, ...].

@@ -1,7 +1,8 @@
 """The layout of arrays over devices; no other file names these.
 
 The client axis is divided over a mesh of one axis, "clients". Local training and evaluation run
-each client on one device (`over_clients`); the server's step runs where its inputs are.
+each client on one device (`over_clients`). The server's step runs where its inputs are; on a CPU
+each device makes the cosines and mixtures of its own clients.
 Algorithms are the same with and without a mesh:
 
     with jax.set_mesh(mesh.make_mesh(4)):
