@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxfl
-from benchmarks.measure import best_ms
+from benchmarks.measure import best_ms, product_gflops
 from benchmarks.peers import peer_cells, run_peer
 from jaxfl.core import tree
 from jaxfl.core.types import Chunk, Cohort, Dataset, Params, Task
@@ -150,9 +150,22 @@ def client_step_ms(case: Case, chunk: Chunk = "auto", repeats: int = 2) -> tuple
 def row(environments: Path | None, case: Case, sample: Path) -> str:
     """A row of the table beside PyTorch."""
     peer = run_peer(environments, "torch_adapters", *case, sample)
+    rate = product_gflops()
     ms, compiling = client_step_ms(case)
+    share = 100 * operations(case.batch) / ms / 1e6 / max(rate, product_gflops())
     cells = " | ".join(peer_cells(peer, ms, key, 1) for key in ("threads", "processes"))
-    return f"| {case.clients} clients, batch {case.batch} | {ms:.1f} | {cells} | {compiling:.1f} |"
+    step = f"{case.clients} clients, batch {case.batch}"
+    return f"| {step} | {ms:.1f} | {share:.0f} | {cells} | {compiling:.1f} |"
+
+
+def operations(batch: int) -> float:
+    """Floating-point operations of a gradient."""
+    task = task_of(batch, 1)
+    key = jax.random.key(0)
+    gradient = jax.jit(jax.grad(data_loss(task.problem), has_aux=True))
+    params = jax.eval_shape(task.problem.init, key)
+    analysis = gradient.lower(params, tree.at(examples(1, batch), 0), None, key).cost_analysis()
+    return (analysis or {})["flops"]
 
 
 def chunk_row(case: Case) -> str:
@@ -195,10 +208,10 @@ and for the head, {floats} floats; momentum .9, weight decay 1e-5. The peer is a
 clients and steps (`benchmarks/peers/torch_adapters.py`), all of whose clients share one frozen
 model; as one process with its own threads, and, which nobody writes, as one process of one thread
 for each core. Before it is timed, it is checked to give the same logits and the same adapters after
-two steps from the same weights.
+two steps from the same weights. *Of products* is as for one local step.
 
-| step | jaxfl, ms | torch, ms | times jaxfl | torch a core, ms | times jaxfl | compiling, s |
-|---|---:|---:|---:|---:|---:|---:|
+| step | jaxfl, ms | of products | torch, ms | times | torch a core, ms | times | compiling, s |
+|---|---:|---:|---:|---:|---:|---:|---:|
 {rows}
 
 The same step by the number of clients that each core trains side by side (`chunk`; all are half of
