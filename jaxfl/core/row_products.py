@@ -66,25 +66,34 @@ def _over_pieces(length: int, first: int, step: Callable, result: PyTree) -> PyT
     return lax.fori_loop(0, pieces, step, result) if pieces else result
 
 
-def _in_pieces(x: Array, y: Array) -> Array:
+def _in_pieces(x: Array, y: Array, units: tuple[Array, Array] | None = None) -> Array:
     first = min(_first_piece(x), _first_piece(y))
+
+    def product(*pieces: Array) -> Array:
+        if units is not None:
+            pieces = tuple(p / unit[:, None] for p, unit in zip(pieces, units, strict=True))
+        return _product(*pieces)
 
     def step(turn: Array, total: Array) -> Array:
         start = first + turn * PIECE
         pieces = (lax.dynamic_slice_in_dim(rows, start, PIECE, axis=1) for rows in (x, y))
-        return total + _product(*pieces)
+        return total + product(*pieces)
 
-    return _over_pieces(x.shape[1], first, step, _product(x[:, :first], y[:, :first]))
+    return _over_pieces(x.shape[1], first, step, product(x[:, :first], y[:, :first]))
 
 
 def _symmetric(x: Array, unit: Array) -> Array:
     if devices_in_use() > 1:
         # Each device has the rows of its clients; a gather for each piece would take longer.
-        rows = x / unit[:, None]
-        products = on_every_device(lambda shared, own: _product(own, *shared), (rows,))(rows)
+        products = on_every_device(_own_rows, (x, unit))(x, unit)
     else:
         products = _upper_blocks(x, unit)
     return jnp.where(jnp.tri(len(x), k=-1, dtype=bool), products.T, products)
+
+
+def _own_rows(every: tuple[Array, Array], x: Array, unit: Array) -> Array:
+    rows, units = every
+    return _in_pieces(x, rows, (unit, units))
 
 
 def _upper_blocks(x: Array, unit: Array) -> Array:

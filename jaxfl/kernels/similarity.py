@@ -6,7 +6,7 @@ malicious client made huge, overflow a float and would turn the weights of all c
 There are two ways to a Euclidean distance, which differ in accuracy and cost. `squared_distances`
 takes one Gram matrix of the models less their mean: it is cheap, and accurate unless one model is
 far from all others. `squared_differences` and `distances_l2` subtract every pair: they are accurate
-whatever the other models are, and read all models M times.
+whatever the other models are, and take M times as many operations.
 
 Running statistics of BatchNorm are not compared, see `core.trainable`.
 """
@@ -22,6 +22,7 @@ from jaxtyping import Array, Float, PyTree, Shaped
 
 from jaxfl.core.errors import check
 from jaxfl.core.options import Names, checked
+from jaxfl.core.row_differences import row_differences
 from jaxfl.core.row_products import row_products, self_products
 from jaxfl.core.shapes import Stack
 from jaxfl.core.trainable import trainable
@@ -30,6 +31,8 @@ from jaxfl.core.types import Scalar
 
 # Values beyond count as this one: sums and multiples of it are still finite.
 LARGEST_SQUARE = LARGEST_ENTRY**2
+# A sum of squares below this one may have lost some that vanish.
+SMALLEST_SQUARE = 1e-24
 
 
 @checked
@@ -153,7 +156,7 @@ def minus_l1(stacked: Stack) -> Float[Array, "m m"]:
 
 @checked
 def distances_l1(stacked: Stack) -> Float[Array, "m m"]:
-    """Sums of absolute differences of all pairs of models, one row at a time: no [M, M, D].
+    """Sums of absolute differences of all pairs of models, without [M, M, D].
 
     Args:
       stacked: models [M, ...] or a matrix [M, D].
@@ -164,15 +167,15 @@ def distances_l1(stacked: Stack) -> Float[Array, "m m"]:
     """
 
     def leaf(x: Array) -> Array:
-        rows = x.reshape(x.shape[0], -1)
-        return lax.map(lambda row: jnp.abs(rows - row[None]).sum(axis=1), rows)
+        rows = wide(x).reshape(x.shape[0], -1)
+        return row_differences(lambda difference: jnp.abs(difference).sum(axis=1), rows)
 
     return jnp.asarray(sum(map(leaf, jax.tree.leaves(trainable(stacked)))))
 
 
 @checked
 def distances_l2(stacked: Stack) -> Float[Array, "m m"]:
-    """Euclidean distances of all pairs of models, at most 1e30, one row at a time.
+    """Euclidean distances of all pairs of models, at most 1e30, without [M, M, D].
 
     Args:
       stacked: models [M, ...] or a matrix [M, D].
@@ -181,18 +184,23 @@ def distances_l2(stacked: Stack) -> Float[Array, "m m"]:
       >>> distances_l2(jnp.array([[0.0, 0.0], [3.0, 4.0]])).tolist()
       [[0.0, 5.0], [5.0, 0.0]]
     """
-    matrix = _matrix(stacked)
+    # Halves, so that the difference of two enormous entries does not overflow.
+    half = 0.5 * _matrix(stacked)
+    squares = row_differences(_sum_of_squares, half)
 
-    def distances_to(row: Float[Array, "d"]) -> Float[Array, "m"]:
-        # Halves, so that the difference of two enormous entries does not overflow.
-        half = 0.5 * matrix - 0.5 * row[None]
+    def in_units() -> Float[Array, "m m"]:
         # In units of the largest entry, the squares of a difference neither overflow nor vanish.
-        largest = jnp.abs(half).max(axis=1)
-        relative = half / jnp.where(largest > 0, largest, 1.0)[:, None]
-        norms = root(jnp.sum(relative**2, axis=1))
-        return jnp.minimum(norms * jnp.minimum(largest, LARGEST_SQUARE), LARGEST_SQUARE / 2) * 2
+        largest = row_differences(
+            lambda difference: jnp.abs(difference).max(axis=1), half, combine=jnp.maximum
+        )
+        unit = jnp.where(largest > 0, largest, 1.0)
+        relative = row_differences(lambda x, unit: _sum_of_squares(x / unit[:, None]), half, unit)
+        return root(relative) * jnp.minimum(largest, LARGEST_SQUARE)
 
-    return lax.map(distances_to, matrix)
+    within = (squares > SMALLEST_SQUARE) & (squares < LARGEST_SQUARE)
+    within |= jnp.eye(len(half), dtype=bool)
+    norms = lax.cond(within.all(), lambda: root(squares), in_units)
+    return 2 * jnp.minimum(norms, LARGEST_SQUARE / 2)
 
 
 @checked
@@ -262,7 +270,7 @@ def distances_between(stacked: Stack, centres: Stack) -> Float[Array, "m k"]:
 
 @checked
 def squared_differences(stacked: Stack) -> Float[Array, "m m"]:
-    """Sums of squared differences of all pairs of models, at most 1e30, one row at a time.
+    """Sums of squared differences of all pairs of models, at most 1e30, without [M, M, D].
 
     From differences, so that an enormous model takes no digits of the other pairs.
 
@@ -273,12 +281,11 @@ def squared_differences(stacked: Stack) -> Float[Array, "m m"]:
       >>> squared_differences(jnp.array([[0.0, 0.0], [3.0, 4.0]])).tolist()
       [[0.0, 25.0], [25.0, 0.0]]
     """
-    matrix = _matrix(stacked)
+    return jnp.minimum(row_differences(_sum_of_squares, _matrix(stacked)), LARGEST_SQUARE)
 
-    def distances_to(row: Float[Array, "d"]) -> Float[Array, "m"]:
-        return jnp.minimum(jnp.sum((matrix - row[None]) ** 2, axis=1), LARGEST_SQUARE)
 
-    return lax.map(distances_to, matrix)
+def _sum_of_squares(x: Float[Array, "m d"]) -> Float[Array, "m"]:
+    return jnp.sum(x**2, axis=1)
 
 
 @checked

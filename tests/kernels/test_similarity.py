@@ -4,15 +4,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import cosine_similarity
 
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError
+from jaxfl.core.row_products import PIECE
 from jaxfl.kernels.attention import layer_norm
 from jaxfl.kernels.consensus import disagreement
 from jaxfl.kernels.similarity import (
     cosine,
     dice,
+    distances_l1,
     distances_l2,
     gram,
     inner,
@@ -22,6 +25,7 @@ from jaxfl.kernels.similarity import (
     squared_differences,
     squared_distances,
 )
+from jaxfl.simulation import mesh
 
 
 def models(clients, seed):
@@ -142,6 +146,34 @@ def test_models_near_each_other_and_far_from_zero_keep_their_distance():
     np.testing.assert_allclose(found, -expected, rtol=1e-5)
     far = np.concatenate([stacked, np.full((1, 200), 1e20, np.float32)])
     np.testing.assert_allclose(distances_l2(jnp.asarray(far))[:3, :3], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("devices", [1, 4])
+def test_pairs_of_long_models_are_those_of_scipy_on_each_device(devices):
+    """Columns go in pieces, of which the first is shorter, and each device has some of the rows."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(10, 10 * PIECE + 5)).astype(np.float32)
+    far = np.concatenate([x, 1e20 * x[:1]])
+    grad = rng.normal(size=(10, 10)).astype(np.float32)
+    with jax.set_mesh(mesh.make_mesh(devices)):
+        for measure, metric in (
+            (distances_l1, "cityblock"),
+            (distances_l2, "euclidean"),
+            (squared_differences, "sqeuclidean"),
+            (lambda x: 1 - cosine(x), "cosine"),
+        ):
+            expected = cdist(np.float64(x), np.float64(x), metric)
+            found = jax.jit(measure)(mesh.place(jnp.array(x)))
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+            found = jax.jit(measure)(mesh.place(jnp.array(far)))
+            np.testing.assert_allclose(found[:10, :10], expected, rtol=1e-5, atol=1e-6)
+
+        def weighted(x):
+            return jnp.sum(grad * distances_l1(x))
+
+        (by_x,) = jax.jit(jax.grad(weighted, (0,)))(mesh.place(jnp.array(x)))
+        signs = np.sign(x[:, None] - x[None])
+        np.testing.assert_allclose(by_x, np.einsum("ij,ijd->id", grad + grad.T, signs), atol=1e-4)
 
 
 def test_the_mean_of_models_is_a_product():
