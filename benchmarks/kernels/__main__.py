@@ -179,8 +179,7 @@ From the uploads of M clients to a model for each of them, by
 `jaxfl.server_step`, which calls the function that a round calls: MLPs of 75,010 parameters. The
 floor is reading the uploads, writing the models, or one product with weights [M, M]; GFedMtl mixes
 for six cells, not for M clients, so it can be below. Of pFedGAT it is the step that makes the
-models; the gradient that trains its attention comes with the clients' answers. Measured with
-`--only server_step`, in a run of its own, other than the tables above.
+models; the gradient that trains its attention comes with the clients' answers.
 
 | system | M | ms | times floor | compiling and first step, s | peer | ms | times jaxfl |
 |---|---:|---:|---:|---:|---|---:|---:|
