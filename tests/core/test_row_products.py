@@ -24,10 +24,10 @@ def test_products_and_gradients_are_those_of_numpy(shape):
     np.testing.assert_allclose(other / scale, np.float64(x) @ y.T / scale, rtol=1e-4, atol=1e-4)
 
     grad = rng.normal(size=own.shape).astype(np.float32)
-    (by_x,) = jax.vjp(self_products, jnp.array(x))[1](grad)
+    (by_x,) = jax.vjp(self_products, jnp.array(x))[1](jnp.array(grad))
     np.testing.assert_allclose(by_x, np.float64(grad + grad.T) @ x, rtol=1e-3, atol=1e-2)
     grad = rng.normal(size=other.shape).astype(np.float32)
-    by_x, by_y = jax.vjp(row_products, jnp.array(x), jnp.array(y))[1](grad)
+    by_x, by_y = jax.vjp(row_products, jnp.array(x), jnp.array(y))[1](jnp.array(grad))
     np.testing.assert_allclose(by_x, np.float64(grad) @ y, rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(by_y, np.float64(grad.T) @ x, rtol=1e-3, atol=1e-2)
 
@@ -40,5 +40,5 @@ def test_units_divide_rows_and_their_gradients():
         self_products(jnp.array(x), jnp.array(unit)), rows @ rows.T, rtol=1e-6
     )
     grad = np.random.default_rng(0).normal(size=(3, 3)).astype(np.float32)
-    (by_x,) = jax.vjp(lambda x: self_products(x, jnp.array(unit)), jnp.array(x))[1](grad)
+    (by_x,) = jax.vjp(lambda x: self_products(x, jnp.array(unit)), jnp.array(x))[1](jnp.array(grad))
     np.testing.assert_allclose(by_x, (grad + grad.T) @ rows / unit[:, None], rtol=1e-5)
