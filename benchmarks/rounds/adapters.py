@@ -220,4 +220,6 @@ them), whose products with a frozen weight are one product:
 | step | {chunks} |
 |---|{rule}
 {chunk_rows}
+
+Other processors: [notebook](notebook.md#adapters-and-networks-on-another-processor).
 """

@@ -105,4 +105,6 @@ it, and the matrix of weights is not.
 | clients | lists, ms | product, ms | times | lossy, ms | lists, MiB | product, MiB | lossy, MiB |
 |---:|---:|---:|---:|---:|---:|---:|---:|
 {rows}
+
+Other processors: [notebook](notebook.md#adapters-and-networks-on-another-processor).
 """
