@@ -241,19 +241,20 @@ def _adding(model: Lora, adapters: dict[str, dict[str, Array]]) -> Any:
             return y
         x = first_input(call_arguments(context.module, arguments, named))
         a, b = (adapter[name].astype(y.dtype) for name in model.factors)
-        inside = x.astype(y.dtype) @ a
+        inside = product(x.astype(y.dtype), a)
         inside = inside if model.activation is None else model.activation(inside)
         return y + model.scale / model.rank * product(inside, b).reshape(y.shape)
 
     return add
 
 
-def product(x: Float[Array, "*n r"], b: Float[Array, "r d"]) -> Float[Array, "*n d"]:
-    """The product x B, where x has few columns; the gradient of B is computed as x^T G.
+def product(x: Float[Array, "*n i"], b: Float[Array, "i o"]) -> Float[Array, "*n o"]:
+    """The product x B, where i or o is small; the gradient of B has few rows, then columns.
 
-    JAX computes it as the transpose of G^T x. XLA on CPU then copies G into its transpose, with the
-    whole backward pass of the layer's activation in the same loop, which took half of a step of
-    `vit_tiny` with adapters. To transpose x costs less, by r / d.
+    JAX computes it as the transpose of G^T x. If i is small, XLA on CPU then copies G into its
+    transpose, with the whole backward pass of the layer's activation in the same loop, which took
+    half of a step of `vit_tiny` with adapters; to transpose x in x^T G costs less, by i / o. If o
+    is small, XLA computes x^T G itself, and takes seven times as long as for G^T x.
 
     Example:
       >>> x, b = jnp.ones((5, 4, 2)), jnp.ones((2, 3))
@@ -264,6 +265,11 @@ def product(x: Float[Array, "*n r"], b: Float[Array, "r d"]) -> Float[Array, "*n
     def backward(factors: Needs, grad: Array) -> tuple[Array, Array]:
         x, b = factors
         rows, grads = (one.reshape(-1, one.shape[-1]) for one in (x, grad))
-        return grad @ b.T, jax.lax.dot_general(rows, grads, (((0,), (0,)), ((), ())))
+        contraction = (((0,), (0,)), ((), ()))
+        if b.shape[0] <= b.shape[1]:
+            return grad @ b.T, jax.lax.dot_general(rows, grads, contraction)
+        # Without the barrier XLA moves the transpose into the product.
+        transpose = jax.lax.optimization_barrier(jax.lax.dot_general(grads, rows, contraction))
+        return grad @ b.T, transpose.T
 
     return with_backward(lambda x, b: (x @ b, (x, b)), backward)(x, b)
