@@ -94,7 +94,7 @@ WINDOW = conv.Window((1, 1), PADDING, (1, 1))
     ("f", "shapes"),
     [
         (lambda x, k: conv._conv(x, k, WINDOW, None, "auto"), [(2, 6, 5, 3), (3, 2, 3, 4)]),
-        (lambda x, k: conv._conv(x, k, WINDOW, None, "auto"), [(2, 6, 6, 16), (3, 3, 16, 17)]),
+        (lambda x, k: conv._conv(x, k, WINDOW, None, "auto"), [(4, 8, 8, 32), (3, 3, 32, 33)]),
         (lambda x, k: patches.convolution(x, k, *WINDOW), [(2, 6, 5, 3), (3, 2, 3, 4)]),
         (conv.max_pool, [(2, 6, 5, 3)]),
         (
@@ -103,8 +103,9 @@ WINDOW = conv.Window((1, 1), PADDING, (1, 1))
         ),
         (lambda x, k, b: patches.block(x, k, b, PADDING), [(2, 6, 5, 3), (3, 2, 3, 4), (4,)]),
         (lora.product, [(5, 4, 2), (2, 3)]),
+        (lora.product, [(5, 4, 3), (3, 2)]),
     ],
-    ids=["conv", "winograd", "patches", "pool", "block", "block of patches", "product"],
+    ids=["conv", "winograd", "patches", "pool", "block", "block of patches", "out", "in"],
 )
 def test_forward_mode_is_the_gradient_along_a_direction(f, shapes):
     arrays, along = (tuple(numbers(*shape) for shape in shapes) for _ in range(2))

@@ -64,12 +64,25 @@ def conv_relu_pool(
 
 
 def _forward(padding: Padding, x: Array, kernel: Array, bias: Array) -> tuple[Array, Needs]:
-    four = tiles.product(tiles.patches(x.transpose(3, 1, 2, 0), kernel, padding), kernel)
-    best, winner = patches.largest(list(four))
-    # XLA does not repeat a division in each consumer, as it would repeat the comparisons.
-    winner = winner.astype(best.dtype) / jnp.where(best == best, 1.0, jnp.inf).astype(best.dtype)
-    y = nn.relu(best + bias[:, None, None, None]).transpose(3, 1, 2, 0)
+    high, wide = _pooled(x, kernel, padding)
+    read = tiles.patches(x.transpose(3, 1, 2, 0), kernel, padding, (2 * high, 2 * wide))
+    outputs = tiles.product(read, kernel)
+    half = len(outputs) // 2
+    windows = outputs.reshape(half, 2, half, 2, *outputs.shape[2:])
+    best, winner = patches.largest([windows[:, i, :, j] for i in (0, 1) for j in (0, 1)])
+    # XLA does not repeat a division in each consumer, as it would repeat the comparisons, and the
+    # transform of a product number by number where a dense layer wants the batch outermost.
+    one = jnp.where(best == best, 1.0, jnp.inf).astype(best.dtype)
+    best, winner = best / one, winner.astype(best.dtype) / one
+    y = nn.relu(tiles.to_image(best, (high, wide)) + bias[:, None, None, None])
+    y = y.transpose(3, 1, 2, 0)
     return y, (x, kernel, y, winner)
+
+
+def _pooled(x: Array, kernel: Array, padding: Padding) -> tuple[int, int]:
+    """Height and width after pooling."""
+    high, wide = ((x.shape[1 + i] + sum(padding[i]) - kernel.shape[i] + 1) // 2 for i in range(2))
+    return high, wide
 
 
 def _backward(padding: Padding, needs: Needs, gradient: Array) -> tuple[Array, Array, Array]:
@@ -79,10 +92,14 @@ def _backward(padding: Padding, needs: Needs, gradient: Array) -> tuple[Array, A
     alive = gradient.transpose(3, 1, 2, 0) / jnp.where(
         y.transpose(3, 1, 2, 0) > 0, 1.0, jnp.inf
     ).astype(y.dtype)
-    corner = jnp.arange(4, dtype=winner.dtype).reshape(4, 1, 1, 1, 1)
-    spread = jnp.where(winner[None] == corner, alive[None], 0.0)  # [4, co, h2, w2, n]
-    read = tiles.patches(x.transpose(3, 1, 2, 0), kernel, padding)
+    half = len(winner)
+    corner = jnp.arange(4, dtype=winner.dtype).reshape(1, 2, 1, 2, 1, 1, 1, 1)
+    each = tiles.to_tiles(alive, half)
+    spread = jnp.where(winner[:, None, :, None] == corner, each[:, None, :, None], 0.0)
+    spread = spread.reshape(2 * half, 2 * half, *each.shape[2:])  # [t, t, co, high, wide, n]
+    _, high, wide, _ = y.shape
+    read = tiles.patches(x.transpose(3, 1, 2, 0), kernel, padding, (2 * high, 2 * wide))
     by_patches, by_kernel = tiles.product_backward(read, kernel, spread)
     _, height, width, _ = x.shape
-    image = tiles.image_of(by_patches, (height, width), padding)
+    image = tiles.image_of(by_patches, 2 * half, (height, width), padding)
     return image.transpose(3, 1, 2, 0), by_kernel, alive.sum(axis=(1, 2, 3))

@@ -34,8 +34,8 @@ NHWC = lax.ConvDimensionNumbers((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))  # wit
 # neither decides: many channels go by rows or tiles, and others by patches.
 Conv = Literal["auto", "patches", "grouped"]
 
-# Channels on both sides from which tiles are faster than rows, if nothing is pooled.
-WIDE = 128
+# Channels on both sides from which tiles of this side are faster than rows, if nothing is pooled.
+WIDE = {2: 128, 4: 32}
 
 
 class Window(NamedTuple):
@@ -135,18 +135,25 @@ def _patches(x: Array, kernel_size: tuple[int, int], window: Window) -> Array:
     return jnp.stack(slices(rows, 3, 1), axis=1)
 
 
-def _uses_tiles(window: Window, x: Array, kernel: Array) -> bool:
-    """Whether the outputs are computed in tiles of 2x2, which costs fewer multiplications."""
-    outputs = (x.shape[1 + i] + sum(window.padding[i]) - kernel.shape[i] + 1 for i in range(2))
+def _tile_side(window: Window, kernel: Array, outputs: tuple[int, int], n: int) -> int | None:
+    """The side of the tiles that the outputs are computed in, or None for another way."""
     plain = window.stride == window.dilation == (1, 1)
-    pays = tiles.winograd_pays(kernel) and min(kernel.shape[2:]) >= WIDE
-    return plain and pays and all(size % 2 == 0 for size in outputs)
+    side = tiles.side_of(kernel, outputs, n)
+    pays = tiles.winograd_pays(kernel) and min(kernel.shape[2:]) >= WIDE[side]
+    return side if plain and pays and tiles.fit(outputs, side) else None
 
 
-def _uses_rows(window: Window, kernel: Array) -> bool:
+def _outputs(window: Window, x: Array, kernel: Array) -> tuple[int, int]:
+    """Height and width of the outputs, if the kernel moves by single pixels."""
+    high, wide = (x.shape[1 + i] + sum(window.padding[i]) - kernel.shape[i] + 1 for i in range(2))
+    return high, wide
+
+
+def _uses_rows(window: Window, kernel: Array, outputs: tuple[int, int]) -> bool:
     """Whether the outputs are computed row by row, which keeps what is read in the cache."""
     plain = window.stride == window.dilation == (1, 1)
-    return plain and image_rows.rows_pay(kernel) and target.platform() == "cpu"
+    several = min(outputs) > 1
+    return plain and several and image_rows.rows_pay(kernel) and target.platform() == "cpu"
 
 
 def _image_with_padding(x: Array, window: Window) -> Array:
@@ -156,13 +163,12 @@ def _image_with_padding(x: Array, window: Window) -> Array:
 
 def _forward(window: Window, precision, x: Array, kernel: Array) -> tuple[Array, Needs]:
     kh, kw, ci, co = kernel.shape
-    if _uses_tiles(window, x, kernel):
-        read = tiles.patches(x.transpose(3, 1, 2, 0), kernel, window.padding)
-        four = tiles.product(read, kernel, precision)
-        *_, high, wide, n = four.shape
-        corners = four.reshape(2, 2, co, high, wide, n).transpose(5, 3, 0, 4, 1, 2)
-        return corners.reshape(n, 2 * high, 2 * wide, co), (x, kernel)
-    if _uses_rows(window, kernel):
+    outputs = _outputs(window, x, kernel)
+    if _tile_side(window, kernel, outputs, len(x)):
+        read = tiles.patches(x.transpose(3, 1, 2, 0), kernel, window.padding, outputs)
+        y = tiles.to_image(tiles.product(read, kernel, precision), outputs)
+        return y.transpose(3, 1, 2, 0), (x, kernel)
+    if _uses_rows(window, kernel, outputs):
         y = image_rows.convolution(_image_with_padding(x, window), kernel, precision)
         return y.transpose(3, 1, 2, 0), (x, kernel)
     read = _patches(x, (kh, kw), window)
@@ -177,15 +183,14 @@ def _backward(window: Window, precision, needs: Needs, gradient: Array) -> tuple
     x, kernel = needs
     kh, kw, ci, co = kernel.shape
     n, ho, wo, _ = gradient.shape
-    if _uses_tiles(window, x, kernel):
-        corners = gradient.reshape(n, ho // 2, 2, wo // 2, 2, co).transpose(2, 4, 5, 1, 3, 0)
-        four = corners.reshape(4, co, ho // 2, wo // 2, n)
-        read = tiles.patches(x.transpose(3, 1, 2, 0), kernel, window.padding)
-        by_patches, by_kernel = tiles.product_backward(read, kernel, four, precision)
+    if side := _tile_side(window, kernel, (ho, wo), n):
+        read = tiles.patches(x.transpose(3, 1, 2, 0), kernel, window.padding, (ho, wo))
+        corners = tiles.to_tiles(gradient.transpose(3, 1, 2, 0), side)
+        by_patches, by_kernel = tiles.product_backward(read, kernel, corners, precision)
         _, height, width, _ = x.shape
-        image = tiles.image_of(by_patches, (height, width), window.padding)
+        image = tiles.image_of(by_patches, side, (height, width), window.padding)
         return image.transpose(3, 1, 2, 0), by_kernel
-    if _uses_rows(window, kernel):
+    if _uses_rows(window, kernel, (ho, wo)):
         outputs = gradient.transpose(3, 1, 2, 0)
         image = image_rows.gradient_by_image(outputs, kernel, window.padding, precision)
         by_kernel = image_rows.gradient_by_kernel(

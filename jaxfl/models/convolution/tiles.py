@@ -1,9 +1,11 @@
-"""A convolution's outputs in tiles of 2x2, computed from the one patch that the four of them read.
+"""A convolution's outputs in tiles, each computed from the one patch that all its outputs read.
 
-Images are [c, h, w, n] here, with the batch innermost. A tile's patch is (kh + 1) x (kw + 1).
-`product` computes the four outputs from it: by one matrix product with the kernel at its four
-offsets, or, for 3x3 kernels with many channels, by Winograd's F(2x2, 3x3), which needs 16
-multiplications instead of 36 (Lavin and Gray, 2016, https://arxiv.org/abs/1509.09308).
+Images are [c, h, w, n] here, with the batch innermost. A tile of side t has t x t outputs, and its
+patch is (kh + t - 1) x (kw + t - 1). `product` computes the outputs from it: by one matrix product
+with the kernel at its four offsets, or, for 3x3 kernels with many channels, by Winograd's algorithm
+(Lavin and Gray, 2016, https://arxiv.org/abs/1509.09308). F(2x2, 3x3) needs 16 multiplications
+instead of 36, and F(4x4, 3x3) 36 instead of 144; its results are rounded some ten times as coarsely
+as those of a plain sum.
 """
 
 import functools
@@ -14,17 +16,44 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-Patches = Float[Array, "kh1 kw1 ci h2 w2 n"]
-Tiles = Float[Array, "4 co h2 w2 n"]  # row by row
+from jaxfl.core import target
+
+# t is the side of a tile; the last tiles may have outputs that are not wanted.
+Patches = Float[Array, "kht kwt ci high wide n"]
+Tiles = Float[Array, "t t co high wide n"]
 Kernel = Float[Array, "kh kw ci co"]
+Image = Float[Array, "c h w n"]
 Padding = Sequence[tuple[int, int]]
 
 Matrix = Sequence[Sequence[float | int]]
 
-# Winograd's transforms: outputs = A [(G kernel G') * (B patch B')] A'.
-B = ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1))
-G = ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1))
-A = ((1, 1, 1, 0), (0, 1, -1, -1))
+# Winograd's transforms for tiles of each side: outputs = A [(G kernel G') * (B patch B')] A'.
+B = {
+    2: ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1)),
+    4: (
+        (4, 0, -5, 0, 1, 0),
+        (0, -4, -4, 1, 1, 0),
+        (0, 4, -4, -1, 1, 0),
+        (0, -2, -1, 2, 1, 0),
+        (0, 2, -1, -2, 1, 0),
+        (0, 4, 0, -5, 0, 1),
+    ),
+}
+G = {
+    2: ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1)),
+    4: (
+        (1 / 4, 0, 0),
+        (-1 / 6, -1 / 6, -1 / 6),
+        (-1 / 6, 1 / 6, -1 / 6),
+        (1 / 24, 1 / 12, 1 / 6),
+        (1 / 24, -1 / 12, 1 / 6),
+        (0, 0, 1),
+    ),
+}
+A = {
+    2: ((1, 1, 1, 0), (0, 1, -1, -1)),
+    4: ((1, 1, 1, 1, 1, 0), (0, 1, -1, 2, -2, 0), (0, 1, 1, 4, 4, 0), (0, 1, -1, 8, -8, 1)),
+}
 
 
 def winograd_pays(kernel: Kernel) -> bool:
@@ -32,60 +61,108 @@ def winograd_pays(kernel: Kernel) -> bool:
     return kernel.shape[:2] == (3, 3) and min(kernel.shape[2:]) >= 16
 
 
-def patches(image: Float[Array, "ci h w n"], kernel: Kernel, padding: Padding) -> Patches:
-    """The patch of each complete tile."""
-    inside = jnp.pad(image, ((0, 0), *padding, (0, 0)))
-    kh, kw = kernel.shape[:2]
-    high, wide = (inside.shape[1] - kh + 1) // 2, (inside.shape[2] - kw + 1) // 2
-    # Even and odd rows and columns apart, [2, 2, c, h / 2, w / 2, n], so that a patch is made of
-    # whole slices. XLA writes them to memory here, and so it augments, scales and transposes an
-    # image once, not for each patch that reads a pixel.
-    even = jnp.pad(inside, ((0, 0), *((0, size % 2) for size in inside.shape[1:3]), (0, 0)))
-    corners = jnp.stack([jnp.stack([even[:, i::2, j::2] for j in (0, 1)]) for i in (0, 1)])
+def side_of(kernel: Kernel, outputs: tuple[int, int], n: int) -> int:
+    """How many outputs a tile has on each side, 4 or 2.
+
+    Tiles of 4x4 pay by Winograd's algorithm, unless the transform of the kernel takes longer than
+    they save because a batch has few of them. Numbers of 16 bits are too coarse for them.
+    """
+    high, wide = (_tiles(size, 4) for size in outputs)
+    many = 2 * high * wide * n >= min(kernel.shape[2:])
+    fine = kernel.dtype.itemsize >= 4 and target.platform() == "cpu"
+    return 4 if winograd_pays(kernel) and fit(outputs, 4) and many and fine else 2
+
+
+def fit(outputs: tuple[int, int], side: int) -> bool:
+    """Whether three quarters of the outputs of the tiles along each side are wanted."""
+    return all(4 * size >= 3 * side * _tiles(size, side) for size in outputs)
+
+
+def _tiles(outputs: int, side: int) -> int:
+    """How many tiles there are along a side; the last one may have outputs that are not wanted."""
+    return -(-outputs // side)
+
+
+def patches(image: Image, kernel: Kernel, padding: Padding, outputs: tuple[int, int]) -> Patches:
+    """The patch of each tile."""
+    side = side_of(kernel, outputs, image.shape[3])
+    # Pixels along both axes are i + t j: each i apart, so that a patch is made of whole slices. XLA
+    # writes them to memory here, and so it augments, scales and transposes an image once, not for
+    # each patch that reads a pixel.
+    config = [(0, 0, 0)] * 4
+    count = [_tiles(size, side) for size in outputs]
+    for axis, (size, taps, (low, _)) in enumerate(
+        zip(count, kernel.shape[:2], padding, strict=True), start=1
+    ):
+        length = side * (size + _tiles(taps - 1, side))
+        config[axis] = (low, length - image.shape[axis] - low, 0)
+    whole = lax.pad(image, jnp.zeros((), image.dtype), config)
+    apart = jnp.stack(
+        [jnp.stack([whole[:, i::side, j::side] for j in range(side)]) for i in range(side)]
+    )
 
     def part(i: int, j: int) -> Array:
-        top, left = i // 2, j // 2
-        return corners[i % 2, j % 2, :, top : top + high, left : left + wide]
+        top, left = i // side, j // side
+        return apart[i % side, j % side, :, top : top + count[0], left : left + count[1]]
 
-    return jnp.stack([jnp.stack([part(i, j) for j in range(kw + 1)]) for i in range(kh + 1)])
+    high, wide = (taps + side - 1 for taps in kernel.shape[:2])
+    return jnp.stack([jnp.stack([part(i, j) for j in range(wide)]) for i in range(high)])
 
 
-def image_of(parts: Patches, size: tuple[int, int], padding: Padding) -> Float[Array, "ci h w n"]:
+def image_of(parts: Patches, side: int, size: tuple[int, int], padding: Padding) -> Image:
     """The transpose of `patches`: the sum of all patches in their places, without the padding."""
-    (top, low), (left, right) = padding
-    columns = interleave(parts.swapaxes(0, 1), 3, size[1] + left + right)  # [kh + 1, c, h2, w, n]
-    rows = interleave(columns, 1, size[0] + top + low)  # [c, h, w, n]
-    return rows[:, top : top + size[0], left : left + size[1]]
+    columns = _in_place(parts.swapaxes(0, 1), side, 3)  # [kh + t - 1, c, high, w, n]
+    rows = _in_place(columns, side, 1)  # [c, h, w, n]
+    config = [(0, 0, 0)] * 4
+    for axis, (length, (low, _)) in enumerate(zip(size, padding, strict=True), start=1):
+        config[axis] = (-low, low + length - rows.shape[axis], 0)
+    return lax.pad(rows, jnp.zeros((), rows.dtype), config)
 
 
-def interleave(parts: Array, axis: int, size: int) -> Array:
-    """The transpose of slices with stride 2, where part i starts at place i: their sum in place."""
-    half = -(-size // 2)
+def _in_place(parts: Array, side: int, axis: int) -> Array:
+    """The transpose of slices with stride t, where part i starts at place i: their sum in place."""
+    beyond = (len(parts) - 1) // side
     sums = []
-    for parity in (0, 1):
+    for first in range(side):
         total = 0.0
-        for shift, part in enumerate(parts[parity::2]):
+        for shift, part in enumerate(parts[first::side]):
             config = [(0, 0)] * part.ndim
-            config[axis] = (shift, half - shift - part.shape[axis])
+            config[axis] = (shift, beyond - shift)
             total = total + jnp.pad(part, config)
         sums.append(total)
-    both = jnp.stack(sums, axis=axis + 1)
-    whole = both.reshape(*both.shape[:axis], 2 * half, *both.shape[axis + 2 :])
-    return lax.slice_in_dim(whole, 0, size, axis=axis)
+    apart = jnp.stack(sums, axis=axis + 1)
+    *before, count, _ = apart.shape[: axis + 2]
+    return apart.reshape(*before, side * count, *apart.shape[axis + 2 :])
+
+
+def to_image(tiles: Tiles, size: tuple[int, int]) -> Image:
+    """The outputs of all tiles in their places, as far as they are wanted."""
+    side, _, co, high, wide, n = tiles.shape
+    whole = tiles.transpose(2, 3, 0, 4, 1, 5).reshape(co, side * high, side * wide, n)
+    return whole[:, : size[0], : size[1]]
+
+
+def to_tiles(image: Image, side: int) -> Tiles:
+    """The transpose of `to_image`, with zeros for outputs that are not wanted."""
+    co, *size, n = image.shape
+    high, wide = (_tiles(length, side) for length in size)
+    edges = ((0, side * count - length) for count, length in zip((high, wide), size, strict=True))
+    whole = jnp.pad(image, ((0, 0), *edges, (0, 0)))
+    return whole.reshape(co, high, side, wide, side, n).transpose(2, 4, 0, 1, 3, 5)
 
 
 def product(read: Patches, kernel: Kernel, precision=None) -> Tiles:
-    """The four outputs of each tile."""
+    """The outputs of each tile."""
+    side = len(read) - len(kernel) + 1
     *_, high, wide, n = read.shape
     co = kernel.shape[3]
     if winograd_pays(kernel):
         factors = jnp.matmul(
-            _of_kernel(kernel).mT, _of_patches(read), precision=precision
-        )  # [16, co, M]
-        rows = _entries(A, factors.reshape(4, 4, co, high, wide, n))
-        return jnp.stack([tile for row in rows for tile in row])
+            _of_kernel(kernel, side).mT, _of_patches(read, side), precision=precision
+        )  # [(t + 2)^2, co, M]
+        return _both(A[side], factors.reshape(*read.shape[:2], co, high, wide, n))
     flat = jnp.matmul(_offsets(kernel).T, read.reshape(-1, high * wide * n), precision=precision)
-    return flat.reshape(4, co, high, wide, n)
+    return flat.reshape(2, 2, co, high, wide, n)
 
 
 def product_backward(
@@ -94,16 +171,14 @@ def product_backward(
     """Gradients of `product` with respect to patches and kernel."""
     kh, kw, ci, co = kernel.shape
     if winograd_pays(kernel):
-        factors = _both(_transposed(A), gradient.reshape(2, 2, *gradient.shape[1:])).reshape(
-            16, co, -1
+        side = len(gradient)
+        factors = _both(_transposed(A[side]), gradient).reshape((side + 2) ** 2, co, -1)
+        by_patches = jnp.matmul(_of_kernel(kernel, side), factors, precision=precision)
+        by_factors = jnp.matmul(_of_patches(read, side), factors.mT, precision=precision)
+        return (
+            _both(_transposed(B[side]), by_patches.reshape(read.shape)),
+            _both(_transposed(G[side]), by_factors.reshape(*read.shape[:2], ci, co)),
         )
-        by_patches = jnp.matmul(_of_kernel(kernel), factors, precision=precision).reshape(
-            read.shape
-        )
-        by_factors = jnp.matmul(_of_patches(read), factors.mT, precision=precision).reshape(
-            4, 4, ci, co
-        )
-        return _both(_transposed(B), by_patches), _both(_transposed(G), by_factors)
     flat = gradient.reshape(4 * co, -1)
     # Patches first: the product in the other order takes up to twice as long on CPU.
     by_offsets = jnp.matmul(read.reshape(-1, flat.shape[1]), flat.T, precision=precision)
@@ -124,12 +199,12 @@ def _offsets(kernel: Kernel) -> Float[Array, "k fourco"]:
     return jnp.stack(four, axis=3).reshape(-1, 4 * kernel.shape[3])
 
 
-def _of_patches(read: Patches) -> Float[Array, "16 ci m"]:
-    return _both(B, read).reshape(16, read.shape[2], -1)
+def _of_patches(read: Patches, side: int) -> Float[Array, "factors ci m"]:
+    return _both(B[side], read).reshape((side + 2) ** 2, read.shape[2], -1)
 
 
-def _of_kernel(kernel: Kernel) -> Float[Array, "16 ci co"]:
-    return _both(G, kernel).reshape(16, *kernel.shape[2:])
+def _of_kernel(kernel: Kernel, side: int) -> Float[Array, "factors ci co"]:
+    return _both(G[side], kernel).reshape((side + 2) ** 2, *kernel.shape[2:])
 
 
 def _transposed(matrix: Matrix) -> Matrix:
@@ -142,15 +217,12 @@ def _both(matrix: Matrix, x: Array) -> Array:
     To put them back would be a copy of everything; the factors of a product are in the same order,
     and the transform of the product puts them back.
     """
-    return jnp.stack([jnp.stack(row) for row in _entries(matrix, x)])
+    return _first(matrix, _first(matrix, x).swapaxes(0, 1))
 
 
-def _entries(matrix: Matrix, x: Array) -> list[list[Array]]:
-    """The same, each as one sum of whole slices: what two steps would write is not written."""
-
-    def entry(row: Sequence[float | int], column: Sequence[float | int]) -> Array:
-        weights = {(i, j): v * w for i, v in enumerate(row) for j, w in enumerate(column)}
-        terms = [weight * x[place] for place, weight in weights.items() if weight]
-        return functools.reduce(operator.add, terms)
-
-    return [[entry(row, column) for row in matrix] for column in matrix]
+def _first(matrix: Matrix, x: Array) -> Array:
+    """The small matrix applied to the first axis, as sums of whole slices."""
+    terms = (
+        [weight * part for weight, part in zip(row, x, strict=True) if weight] for row in matrix
+    )
+    return jnp.stack([functools.reduce(operator.add, each) for each in terms])

@@ -39,7 +39,7 @@ def agree(ours, theirs, tolerance=1e-5):
     The loss is a sum of about a thousand sines, of either sign, each rounded to 1.2e-7: it may be
     much smaller than its terms, so its error is not relative to it.
     """
-    np.testing.assert_allclose(ours[0], theirs[0], atol=1e-4)
+    np.testing.assert_allclose(ours[0], theirs[0], atol=10 * tolerance)
     for a, b in zip(ours[1], theirs[1], strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=tolerance * float(jnp.abs(b).max()))
 
@@ -76,13 +76,13 @@ def test_equals_lax_forward_and_backward(options, kernel):
 
 @pytest.mark.parametrize(
     ("size", "channels"),
-    [((7, 8), 16), pytest.param((8, 6), WIDE, marks=pytest.mark.slow)],
+    [((7, 8), 16), ((7, 8), WIDE[4]), pytest.param((8, 6), WIDE[2], marks=pytest.mark.slow)],
 )
 @pytest.mark.parametrize("kernel", [(3, 3), pytest.param((2, 5), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("padding", ["SAME", "VALID", ((4, 0), (2, 6))], ids=str)
 def test_many_channels_equal_lax(size, channels, kernel, padding):
-    """Row by row, and by Winograd's algorithm if a 3x3 kernel is wide and the output is even."""
-    x = images(0, (2, *size, channels))
+    """Row by row, and 3x3 kernels also by Winograd's algorithm in tiles of 4x4 and of 2x2."""
+    x = images(0, (4, *size, channels))
     w = images(1, (*kernel, channels, channels + 1)) / channels**0.5
 
     def loss(f, x, w):
@@ -101,7 +101,8 @@ def test_many_channels_equal_lax(size, channels, kernel, padding):
     [
         ((3, 12, 10, 2), (5, 5, 2, 3), "VALID"),
         ((2, 9, 8, 2), (4, 3, 2, 5), "SAME"),
-        pytest.param((2, 9, 8, 16), (3, 3, 16, 16), "SAME", marks=pytest.mark.slow),
+        # Winograd's algorithm, in tiles of 2x2 and of 4x4.
+        ((1, 9, 8, 16), (3, 3, 16, 16), "SAME"),
         ((2, 8, 11, 17), (3, 3, 17, 16), "VALID"),
     ],
 )
@@ -125,7 +126,7 @@ def test_the_fused_block_equals_its_parts(shape, kernel, padding):
         jax.jit(jax.value_and_grad(partial(loss, f), (0, 1, 2)))(x, w, b)
         for f in (partial(conv_relu_pool, padding=pads), parts)
     )
-    agree(ours, theirs, 2e-5)
+    agree(ours, theirs, 5e-5)
 
 
 class Stock(nn.Module):
