@@ -249,12 +249,12 @@ def _adding(model: Lora, adapters: dict[str, dict[str, Array]]) -> Any:
 
 
 def product(x: Float[Array, "*n i"], b: Float[Array, "i o"]) -> Float[Array, "*n o"]:
-    """The product x B, where i or o is small; the gradient of B has few rows, then columns.
+    """The product x B, with a gradient of B that is fast on CPU if one of its sides is small.
 
-    JAX computes it as the transpose of G^T x. If i is small, XLA on CPU then copies G into its
-    transpose, with the whole backward pass of the layer's activation in the same loop, which took
-    half of a step of `vit_tiny` with adapters; to transpose x in x^T G costs less, by i / o. If o
-    is small, XLA computes x^T G itself, and takes seven times as long as for G^T x.
+    If i is the smaller one, the gradient is x^T G: from the transpose of G^T x, which is what JAX
+    writes, XLA makes a copy of G's transpose, with the whole backward pass of the layer's
+    activation in the same loop, which took half of a step of `vit_tiny` with adapters. If o is the
+    smaller one, it is the transpose of G^T x, which takes a seventh of the time of x^T G.
 
     Example:
       >>> x, b = jnp.ones((5, 4, 2)), jnp.ones((2, 3))
