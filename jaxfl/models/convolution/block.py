@@ -1,10 +1,10 @@
 """Convolution, bias, ReLU and 2x2 max-pooling as one operation, fast in a loop of steps on CPU.
 
 In the plain composition the four outputs of a pooling window read four overlapping patches, and
-bias and ReLU are applied to four values of which one survives. Here the four patches are read as
-one, of (k + 1) x (k + 1). One product with the kernel at its four offsets gives all four outputs.
-The largest goes on to bias and ReLU (the result is the same, since both are monotone), and its
-position is kept for the gradient. `patches.block` does the same in the way of a GPU.
+bias and ReLU are applied to four values of which one survives. Here the outputs of a window, or of
+four windows, are computed together from one patch (`tiles`). The largest of a window goes on to
+bias and ReLU (the result is the same, since both are monotone), and its position is kept for the
+gradient. `patches.block` does the same in the way of a GPU.
 """
 
 from collections.abc import Callable
@@ -65,13 +65,14 @@ def conv_relu_pool(
 
 def _forward(padding: Padding, x: Array, kernel: Array, bias: Array) -> tuple[Array, Needs]:
     high, wide = _pooled(x, kernel, padding)
-    read = tiles.patches(x.transpose(3, 1, 2, 0), kernel, padding, (2 * high, 2 * wide))
+    side = tiles.side_of(kernel, (2 * high, 2 * wide), len(x))
+    read = tiles.patches(x.transpose(3, 1, 2, 0), kernel, padding, (2 * high, 2 * wide), side)
     outputs = tiles.product(read, kernel)
-    half = len(outputs) // 2
+    half = side // 2
     windows = outputs.reshape(half, 2, half, 2, *outputs.shape[2:])
     best, winner = patches.largest([windows[:, i, :, j] for i in (0, 1) for j in (0, 1)])
-    # XLA does not repeat a division in each consumer, as it would repeat the comparisons, and the
-    # transform of a product number by number where a dense layer wants the batch outermost.
+    # XLA repeats the comparisons and the transform of the product in each consumer, and number by
+    # number where a dense layer wants the batch outermost. It does not repeat a division.
     one = jnp.where(best == best, 1.0, jnp.inf).astype(best.dtype)
     best, winner = best / one, winner.astype(best.dtype) / one
     y = nn.relu(tiles.to_image(best, (high, wide)) + bias[:, None, None, None])
@@ -98,7 +99,7 @@ def _backward(padding: Padding, needs: Needs, gradient: Array) -> tuple[Array, A
     spread = jnp.where(winner[:, None, :, None] == corner, each[:, None, :, None], 0.0)
     spread = spread.reshape(2 * half, 2 * half, *each.shape[2:])  # [t, t, co, high, wide, n]
     _, high, wide, _ = y.shape
-    read = tiles.patches(x.transpose(3, 1, 2, 0), kernel, padding, (2 * high, 2 * wide))
+    read = tiles.patches(x.transpose(3, 1, 2, 0), kernel, padding, (2 * high, 2 * wide), 2 * half)
     by_patches, by_kernel = tiles.product_backward(read, kernel, spread)
     _, height, width, _ = x.shape
     image = tiles.image_of(by_patches, 2 * half, (height, width), padding)

@@ -137,10 +137,10 @@ def _patches(x: Array, kernel_size: tuple[int, int], window: Window) -> Array:
 
 def _tile_side(window: Window, kernel: Array, outputs: tuple[int, int], n: int) -> int | None:
     """The side of the tiles that the outputs are computed in, or None for another way."""
-    plain = window.stride == window.dilation == (1, 1)
     side = tiles.side_of(kernel, outputs, n)
-    pays = tiles.winograd_pays(kernel) and min(kernel.shape[2:]) >= WIDE[side]
-    return side if plain and pays and tiles.fit(outputs, side) else None
+    plain = window.stride == window.dilation == (1, 1)
+    wide = tiles.winograd_pays(kernel) and min(kernel.shape[2:]) >= WIDE[side]
+    return side if plain and wide and tiles.fit(outputs, side) else None
 
 
 def _outputs(window: Window, x: Array, kernel: Array) -> tuple[int, int]:
@@ -150,7 +150,10 @@ def _outputs(window: Window, x: Array, kernel: Array) -> tuple[int, int]:
 
 
 def _uses_rows(window: Window, kernel: Array, outputs: tuple[int, int]) -> bool:
-    """Whether the outputs are computed row by row, which keeps what is read in the cache."""
+    """Whether the outputs are computed row by row, which keeps what is read in the cache.
+
+    For a single row or column the order of the kernel's numbers would cost more than it saves.
+    """
     plain = window.stride == window.dilation == (1, 1)
     several = min(outputs) > 1
     return plain and several and image_rows.rows_pay(kernel) and target.platform() == "cpu"
@@ -164,8 +167,8 @@ def _image_with_padding(x: Array, window: Window) -> Array:
 def _forward(window: Window, precision, x: Array, kernel: Array) -> tuple[Array, Needs]:
     kh, kw, ci, co = kernel.shape
     outputs = _outputs(window, x, kernel)
-    if _tile_side(window, kernel, outputs, len(x)):
-        read = tiles.patches(x.transpose(3, 1, 2, 0), kernel, window.padding, outputs)
+    if side := _tile_side(window, kernel, outputs, len(x)):
+        read = tiles.patches(x.transpose(3, 1, 2, 0), kernel, window.padding, outputs, side)
         y = tiles.to_image(tiles.product(read, kernel, precision), outputs)
         return y.transpose(3, 1, 2, 0), (x, kernel)
     if _uses_rows(window, kernel, outputs):
@@ -184,7 +187,7 @@ def _backward(window: Window, precision, needs: Needs, gradient: Array) -> tuple
     kh, kw, ci, co = kernel.shape
     n, ho, wo, _ = gradient.shape
     if side := _tile_side(window, kernel, (ho, wo), n):
-        read = tiles.patches(x.transpose(3, 1, 2, 0), kernel, window.padding, (ho, wo))
+        read = tiles.patches(x.transpose(3, 1, 2, 0), kernel, window.padding, (ho, wo), side)
         corners = tiles.to_tiles(gradient.transpose(3, 1, 2, 0), side)
         by_patches, by_kernel = tiles.product_backward(read, kernel, corners, precision)
         _, height, width, _ = x.shape

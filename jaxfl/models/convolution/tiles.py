@@ -1,11 +1,14 @@
 """A convolution's outputs in tiles, each computed from the one patch that all its outputs read.
 
 Images are [c, h, w, n] here, with the batch innermost. A tile of side t has t x t outputs, and its
-patch is (kh + t - 1) x (kw + t - 1). `product` computes the outputs from it: by one matrix product
-with the kernel at its four offsets, or, for 3x3 kernels with many channels, by Winograd's algorithm
-(Lavin and Gray, 2016, https://arxiv.org/abs/1509.09308). F(2x2, 3x3) needs 16 multiplications
-instead of 36, and F(4x4, 3x3) 36 instead of 144; its results are rounded some ten times as coarsely
-as those of a plain sum.
+patch is (kh + t - 1) x (kw + t - 1). `product` computes the outputs from it, for tiles of 2x2 by
+one matrix product with the kernel at its four offsets, or, for 3x3 kernels with many channels, by
+Winograd's algorithm (Lavin and Gray, 2016, https://arxiv.org/abs/1509.09308). F(2x2, 3x3) needs 16
+multiplications instead of 36. F(4x4, 3x3) needs 36 instead of 144, and its results are rounded
+some four times as coarsely as plain sums.
+
+Differs: F(4x4, 3x3) has the points 0, 3/4, -3/4, 3/2, -3/2, where the paper has 0, 1, -1, 2, -2;
+errors are half as large.
 """
 
 import functools
@@ -31,41 +34,48 @@ Matrix = Sequence[Sequence[float | int]]
 B = {
     2: ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1)),
     4: (
-        (4, 0, -5, 0, 1, 0),
-        (0, -4, -4, 1, 1, 0),
-        (0, 4, -4, -1, 1, 0),
-        (0, -2, -1, 2, 1, 0),
-        (0, 2, -1, -2, 1, 0),
-        (0, 4, 0, -5, 0, 1),
+        (81 / 64, 0, -45 / 16, 0, 1, 0),
+        (0, -27 / 16, -9 / 4, 3 / 4, 1, 0),
+        (0, 27 / 16, -9 / 4, -3 / 4, 1, 0),
+        (0, -27 / 32, -9 / 16, 3 / 2, 1, 0),
+        (0, 27 / 32, -9 / 16, -3 / 2, 1, 0),
+        (0, 81 / 64, 0, -45 / 16, 0, 1),
     ),
 }
 G = {
     2: ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1)),
     4: (
-        (1 / 4, 0, 0),
-        (-1 / 6, -1 / 6, -1 / 6),
-        (-1 / 6, 1 / 6, -1 / 6),
-        (1 / 24, 1 / 12, 1 / 6),
-        (1 / 24, -1 / 12, 1 / 6),
+        (64 / 81, 0, 0),
+        (-128 / 243, -32 / 81, -8 / 27),
+        (-128 / 243, 32 / 81, -8 / 27),
+        (32 / 243, 16 / 81, 8 / 27),
+        (32 / 243, -16 / 81, 8 / 27),
         (0, 0, 1),
     ),
 }
 A = {
     2: ((1, 1, 1, 0), (0, 1, -1, -1)),
-    4: ((1, 1, 1, 1, 1, 0), (0, 1, -1, 2, -2, 0), (0, 1, 1, 4, 4, 0), (0, 1, -1, 8, -8, 1)),
+    4: (
+        (1, 1, 1, 1, 1, 0),
+        (0, 3 / 4, -3 / 4, 3 / 2, -3 / 2, 0),
+        (0, 9 / 16, 9 / 16, 9 / 4, 9 / 4, 0),
+        (0, 27 / 64, -27 / 64, 27 / 8, -27 / 8, 1),
+    ),
 }
 
 
 def winograd_pays(kernel: Kernel) -> bool:
     """Whether `product` uses Winograd's algorithm: 3x3 and 16 channels or more on both sides."""
-    return kernel.shape[:2] == (3, 3) and min(kernel.shape[2:]) >= 16
+    wide = kernel.shape[:2] == (3, 3) and min(kernel.shape[2:]) >= 16
+    return wide and jnp.issubdtype(kernel.dtype, jnp.inexact)
 
 
 def side_of(kernel: Kernel, outputs: tuple[int, int], n: int) -> int:
     """How many outputs a tile has on each side, 4 or 2.
 
     Tiles of 4x4 pay by Winograd's algorithm, unless the transform of the kernel takes longer than
-    they save because a batch has few of them. Numbers of 16 bits are too coarse for them.
+    they save because a batch has few of them; so the last digits depend on the size of the batch.
+    Numbers of 16 bits are too coarse for them.
     """
     high, wide = (_tiles(size, 4) for size in outputs)
     many = 2 * high * wide * n >= min(kernel.shape[2:])
@@ -83,12 +93,13 @@ def _tiles(outputs: int, side: int) -> int:
     return -(-outputs // side)
 
 
-def patches(image: Image, kernel: Kernel, padding: Padding, outputs: tuple[int, int]) -> Patches:
+def patches(
+    image: Image, kernel: Kernel, padding: Padding, outputs: tuple[int, int], side: int
+) -> Patches:
     """The patch of each tile."""
-    side = side_of(kernel, outputs, image.shape[3])
-    # Pixels along both axes are i + t j: each i apart, so that a patch is made of whole slices. XLA
-    # writes them to memory here, and so it augments, scales and transposes an image once, not for
-    # each patch that reads a pixel.
+    # Pixel i + t j of an axis is at [i, j], so that a patch is made of whole slices. XLA writes
+    # them to memory here, and so it augments, scales and transposes an image once, not for each
+    # patch that reads a pixel.
     config = [(0, 0, 0)] * 4
     count = [_tiles(size, side) for size in outputs]
     for axis, (size, taps, (low, _)) in enumerate(
@@ -153,10 +164,10 @@ def to_tiles(image: Image, side: int) -> Tiles:
 
 def product(read: Patches, kernel: Kernel, precision=None) -> Tiles:
     """The outputs of each tile."""
-    side = len(read) - len(kernel) + 1
     *_, high, wide, n = read.shape
     co = kernel.shape[3]
     if winograd_pays(kernel):
+        side = len(read) - len(kernel) + 1
         factors = jnp.matmul(
             _of_kernel(kernel, side).mT, _of_patches(read, side), precision=precision
         )  # [(t + 2)^2, co, M]
