@@ -183,8 +183,8 @@ Convolution, bias, ReLU and pooling are one operation with one gradient
 (`tiles.py`). Other 3x3 convolutions go by Winograd's way from 32 channels on if there are enough
 tiles of 4x4, else from 128 on. Tiles of 4x4 round some four times as coarsely as plain sums. Other
 convolutions of 16 channels or more go row by row, which leaves nothing large beside the image
-(`image_rows.py`). Clients run one at a time
-on each core (`chunk="auto"`, a device a core), and batches in parts of 16 (`micro`).
+(`image_rows.py`). Clients run one at a time on each core (`chunk="auto"`, a device a core), and
+batches in parts of 16 (`micro`).
 
 Other processors, and what was tried: [notebook](notebook.md#one-local-step-on-cpu).
 """
