@@ -208,7 +208,8 @@ and for the head, {floats} floats; momentum .9, weight decay 1e-5. The peer is a
 clients and steps (`benchmarks/peers/torch_adapters.py`), all of whose clients share one frozen
 model; as one process with its own threads, and, which nobody writes, as one process of one thread
 for each core. Before it is timed, it is checked to give the same logits and the same adapters after
-two steps from the same weights. *Of products* is as for one local step.
+two steps from the same weights. *Of products* is as for one local step. A batch of 16 is computed
+in parts of 4 (`micro`), whose activations stay in the L2.
 
 | step | jaxfl, ms | of products | torch, ms | times | torch a core, ms | times | compiling, s |
 |---|---:|---:|---:|---:|---:|---:|---:|

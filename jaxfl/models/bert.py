@@ -1,12 +1,13 @@
 """An encoder as BERT (Devlin et al., 2019, https://arxiv.org/abs/1810.04805)."""
 
-import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax.nn import initializers
 from jaxtyping import Array, Bool, Float
 
 from jaxfl.core.errors import check
+from jaxfl.models.attention import attention
+from jaxfl.models.gelu import gelu
 from jaxfl.models.ids import check_ids, check_one_kind, embed, has_id
 
 SPREAD = 0.02  # of weights, as the authors' code draws them
@@ -31,11 +32,11 @@ class Block(nn.Module):
             nn.Dense(width, kernel_init=spread, name=name)(x).reshape(*x.shape[:2], self.heads, -1)
             for name in ("query", "key", "value")
         )
-        mixed = jax.nn.dot_product_attention(query, key, value, mask=seen[:, None, None])
+        mixed = attention(query, key, value, seen[:, None, None])
         y = nn.Dense(width, kernel_init=spread, name="out")(mixed.reshape(x.shape))
         x = nn.LayerNorm(self.epsilon, name="norm1")(x + y)
         y = nn.Dense(self.inner, kernel_init=spread, name="up")(x)
-        y = nn.Dense(width, kernel_init=spread, name="down")(jax.nn.gelu(y, approximate=False))
+        y = nn.Dense(width, kernel_init=spread, name="down")(gelu(y))
         return nn.LayerNorm(self.epsilon, name="norm2")(x + y)
 
 

@@ -1,12 +1,12 @@
 """A decoder as Llama (Touvron et al., 2023, https://arxiv.org/abs/2302.13971)."""
 
-import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax.nn import initializers
 from jaxtyping import Array, Float
 
 from jaxfl.core.errors import check
+from jaxfl.models.attention import attention
 from jaxfl.models.ids import at_last_id, check_ids, check_one_kind, check_tied, embed
 
 SPREAD = 0.02
@@ -59,7 +59,7 @@ class Block(nn.Module):
             for name, count in counts.items()
         )
         query, key = rotate(query, self.base), rotate(key, self.base)
-        mixed = jax.nn.dot_product_attention(query, key, value, is_causal=True)
+        mixed = attention(query, key, value, jnp.tri(x.shape[1], dtype=bool))
         x += dense(width, "out")(mixed.reshape(*x.shape[:2], -1))
         y = nn.RMSNorm(self.epsilon, name="norm2")(x)
         y = nn.silu(dense(self.inner, "gate")(y)) * dense(self.inner, "up")(y)

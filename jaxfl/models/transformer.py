@@ -3,13 +3,13 @@
 https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf
 """
 
-import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax.nn import initializers
 from jaxtyping import Array, Float
 
 from jaxfl.core.errors import check
+from jaxfl.models.attention import attention
 from jaxfl.models.ids import at_last_id, check_ids, check_one_kind, check_tied, embed
 
 # GPT-2's, of weights and of the number that is added to a variance.
@@ -33,8 +33,10 @@ class Block(nn.Module):
         y = nn.LayerNorm(EPSILON, name="norm1")(x)
         qkv = nn.Dense(3 * width, kernel_init=inner, name="qkv")(y)
         # Queries, keys and values, each of all heads one after the other.
-        query, key, value = jnp.moveaxis(qkv.reshape(*x.shape[:2], 3, self.heads, -1), 2, 0)
-        y = jax.nn.dot_product_attention(query, key, value, is_causal=True).reshape(x.shape)
+        query, key, value = (
+            one.reshape(*x.shape[:2], self.heads, -1) for one in jnp.split(qkv, 3, axis=-1)
+        )
+        y = attention(query, key, value, jnp.tri(x.shape[1], dtype=bool)).reshape(x.shape)
         x += nn.Dense(width, kernel_init=outer, name="out")(y)
         y = nn.LayerNorm(EPSILON, name="norm2")(x)
         y = nn.gelu(nn.Dense(4 * width, kernel_init=inner, name="up")(y))

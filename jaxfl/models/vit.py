@@ -1,12 +1,13 @@
 """Vision transformer (Dosovitskiy et al., 2021, https://arxiv.org/abs/2010.11929)."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 from jaxtyping import Array
 
 from jaxfl.core.errors import check
+from jaxfl.models.attention import attention
+from jaxfl.models.gelu import gelu
 from jaxfl.models.resize import resize
 
 # The side of a patch of images with at least so many pixels a side, else of smaller ones.
@@ -25,13 +26,14 @@ class Block(nn.Module):
         batch, n, _ = x.shape
         inside = nn.LayerNorm(1e-6, name="norm1")(x)
         qkv = nn.Dense(3 * self.width, name="qkv")(inside)
-        query, key, value = jnp.moveaxis(qkv.reshape(batch, n, 3, self.heads, -1), 2, 0)
-        mixed = jax.nn.dot_product_attention(query, key, value).reshape(x.shape)
+        query, key, value = (
+            one.reshape(batch, n, self.heads, -1) for one in jnp.split(qkv, 3, axis=-1)
+        )
+        mixed = attention(query, key, value).reshape(x.shape)
         x = x + nn.Dense(self.width, name="out")(mixed)
         inside = nn.LayerNorm(1e-6, name="norm2")(x)
         inside = nn.Dense(4 * self.width, name="up")(inside)
-        inside = jax.nn.gelu(inside, approximate=False)
-        return x + nn.Dense(self.width, name="down")(inside)
+        return x + nn.Dense(self.width, name="down")(gelu(inside))
 
 
 class ViT(nn.Module):

@@ -37,6 +37,7 @@ from jaxfl.core.options import checked
 from jaxfl.core.trainable import STATISTICS, of_statistics
 from jaxfl.core.types import Dataset, Params, PRNGKey
 from jaxfl.training.batch_statistics import change_term
+from jaxfl.training.dense_rows import dense_rows
 from jaxfl.training.functions import Functions
 from jaxfl.training.loop import sum_parts
 from jaxfl.training.module_layers import (
@@ -81,7 +82,9 @@ def functions(module: nn.Module, example: PyTree, statistics: Statistics) -> Fun
     def init_all(key: PRNGKey, x: PyTree) -> Params:
         return module.init(key, x, **evaluation)
 
-    shapes, layers = layers_of_call(init_all, jax.random.key(0), example)
+    with dense_rows() as rows:
+        shapes, layers = layers_of_call(init_all, jax.random.key(0), example)
+    most = max(rows, default=1)
     stateful = STATISTICS in shapes
     check(
         trains or not stateful,
@@ -112,7 +115,7 @@ def functions(module: nn.Module, example: PyTree, statistics: Statistics) -> Fun
         def plain(model: Params, x: PyTree, mask: Array, key: PRNGKey) -> tuple[PyTree, None]:
             return apply(model, x), None
 
-        return Functions(init_all, apply, plain, readable, None, None, whole_batch=False)
+        return Functions(init_all, apply, plain, readable, rows=most)
 
     zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes.get(STATISTICS, {}))
 
@@ -175,6 +178,7 @@ def functions(module: nn.Module, example: PyTree, statistics: Statistics) -> Fun
         None if readable is None else training_features,
         recall if recomputed else None,
         whole_batch=stateful,
+        rows=most,
     )
 
 

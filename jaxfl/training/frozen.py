@@ -122,7 +122,8 @@ def frozen_functions(frozen: Frozen, whole: Functions, example: PyTree) -> Funct
 
         return jax.tree_util.tree_map_with_path(start, part(whole.init(key, x)))
 
-    return through(whole, init, lambda params: nullcontext(merge(params)))
+    functions = through(whole, init, lambda params: nullcontext(merge(params)))
+    return functions._replace(constants=constants)
 
 
 def _is_none(node: Any) -> bool:

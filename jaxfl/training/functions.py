@@ -30,6 +30,11 @@ class Functions(NamedTuple):
     recall: Callable[[Params, Dataset, Callable[[PyTree], PyTree]], Params] | None = None
     # whether the loss of a batch depends on the batch as a whole
     whole_batch: bool = False
+    # the largest number of rows that an example has in a product of a dense layer, such as one for
+    # each token
+    rows: int = 1
+    # frozen weights, which are no parameters of these functions
+    constants: PyTree = ()
 
 
 def through(
@@ -75,4 +80,6 @@ def through(
         inside(whole.features),
         inside(whole.training_features),
         whole_batch=whole.whole_batch,
+        rows=whole.rows,
+        constants=whole.constants,
     )

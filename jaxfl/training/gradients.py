@@ -19,6 +19,7 @@ from jaxfl.core.types import (
     Evaluate,
     Gradient,
     Gradients,
+    InCache,
     Micro,
     Objective,
     Params,
@@ -43,7 +44,8 @@ def accumulated_gradient(objective: Objective, batch_size: int, micro: Micro) ->
       objective: (params, batch [B], anchor, key) -> (loss, aux).
       batch_size: B.
       micro: number of examples in a part. The whole batch is computed at once if it is None, if it
-        does not divide B, or if it is B or more. "auto" is 16 on a CPU and None elsewhere.
+        does not divide B, or if it is B or more. `InCache` is the largest number up to its own that
+        divides B, on a CPU, if that is at least half of it.
 
     Returns:
       gradient(params, batch [B], anchor, key) -> (gradient, aux).
@@ -61,6 +63,9 @@ def accumulated_gradient(objective: Objective, batch_size: int, micro: Micro) ->
         params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey
     ) -> tuple[Params, Array]:
         size = _size_of_part(micro)
+        if isinstance(micro, InCache) and size is not None:
+            divisors = (d for d in range(size, (size - 1) // 2, -1) if batch_size % d == 0)
+            size = next(divisors, None)
         if size is None or size >= batch_size or batch_size % size:
             return gradient(params, batch, anchor, key)
         parts = jax.tree.map(lambda x: x.reshape(-1, size, *x.shape[1:]), batch)
@@ -84,8 +89,8 @@ def accumulated_gradient(objective: Objective, batch_size: int, micro: Micro) ->
 
 def _size_of_part(micro: Micro) -> int | None:
     """The number of examples in a part, on the platform that the program is compiled for."""
-    if micro == "auto":
-        return 16 if target.platform() == "cpu" else None
+    if isinstance(micro, InCache):
+        return micro.examples if target.platform() == "cpu" else None
     return micro
 
 
@@ -163,8 +168,8 @@ def full_gradient(
     Args:
       objective: as for `trainer`, without an anchor.
       batch_size: B, the number of examples that counts as one batch.
-      micro: number of examples whose gradient is computed at a time; B if None; "auto" is 16 on a
-        CPU and B elsewhere.
+      micro: number of examples whose gradient is computed at a time; B if None, and elsewhere than
+        on a CPU if it is `InCache`.
       chunk: clients computed side by side, see `over_clients`.
 
     Returns:

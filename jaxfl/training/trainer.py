@@ -21,6 +21,7 @@ from jaxfl.core.types import (
     Dataset,
     Fit,
     Fitted,
+    InCache,
     Micro,
     Objective,
     Params,
@@ -162,7 +163,7 @@ def trainer(
         ("chunk", chunk),
     ):
         check(
-            value is None or isinstance(value, str) or value >= 1,
+            value is None or isinstance(value, str | InCache) or value >= 1,
             f"{name} of local training is {value}: expected 1 or more",
         )
     steps = None if steps is None else steps * times

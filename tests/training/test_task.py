@@ -22,7 +22,7 @@ from jaxfl.data import load
 from jaxfl.experiment import Setting
 from jaxfl.experiment.config import by_subject
 from jaxfl.experiment.session.make_task import make_task
-from jaxfl.models import linear, mlp
+from jaxfl.models import lenet, linear, lstm, mlp, transformer
 from jaxfl.training.deployed import deployed_losses
 from jaxfl.training.gradients import count_batches
 from jaxfl.training.objectives import correct, cross_entropy, data_loss
@@ -70,6 +70,49 @@ def test_training_reaches_least_squares():
     np.testing.assert_allclose(layer["kernel"][0, :, 0], best.coef_, atol=1e-4)
     np.testing.assert_allclose(layer["bias"][0, 0], best.intercept_, atol=1e-4)
     assert "bias" not in linear(bias=False).init(KEY, data.x)["params"]["Dense_0"]
+
+
+def with_frozen_convolutions():
+    weights = jax.jit(lenet(10).init)(quick_key(0), jnp.zeros((1, 28, 28, 1)))
+    return jaxfl.freeze(lenet(10), weights, "Dense_2")
+
+
+@pytest.mark.parametrize(
+    ("model", "feature", "batch_size", "examples"),
+    [
+        (lenet(10), (28, 28, 1), 40, 10),
+        (lenet(10), (28, 28, 1), 34, 34),
+        (with_frozen_convolutions(), (28, 28, 1), 40, 10),
+        (mlp(10, (256,)), (784,), 40, 40),
+        (transformer(9, (9,), positions=True), (80,), 40, 4),
+        (transformer(9, (9,), positions=True), (80,), 9, 3),
+        (transformer(9, (9,), positions=True), (80,), 7, 7),
+        (transformer(9, (9,), positions=True, width=16, depth=1), (80,), 40, 40),
+        (lstm(9, (9,), positions=True), (80,), 40, 40),
+        (jaxfl.lora(transformer(9, (9,)), 2), (160,), 40, 2),
+    ],
+)
+def test_a_cpu_takes_as_many_examples_at_a_time_as_its_cache_holds(
+    model, feature, batch_size, examples
+):
+    """A divisor of the batch that is not much smaller; recurrences and small models take all."""
+    ids = len(feature) == 1 and feature[0] != 784
+    example = np.zeros(feature, np.int32 if ids else np.float32)
+    task = jaxfl.classification(model, example, batch_size=batch_size, scale=None, steps=1)
+    loss = data_loss(task.problem)
+    seen = set()
+
+    def objective(params, batch, anchor, key):
+        seen.add(len(batch.mask))
+        return loss(params, batch, anchor, key)
+
+    rows = jnp.zeros((1, batch_size, *feature), example.dtype)
+    labels = jax.eval_shape(lambda x: task.problem.apply(task.problem.init(KEY), x), rows[0])
+    data = Dataset(rows, jnp.zeros((1, *labels.shape[:-1]), int), jnp.ones((1, batch_size), bool))
+    start = tree.broadcast(task.problem.init(KEY), 1)
+    cohort = Cohort(jnp.arange(1), data, data)
+    jax.eval_shape(task.trainer(objective), KEY, start, None, cohort)
+    assert min(seen) == examples
 
 
 def test_targets_must_fit_the_model():
