@@ -80,7 +80,7 @@ def test_the_section_of_a_network_has_times_and_memory():
     (row,) = [line for line in text.splitlines() if line.startswith("| 48 ")]
     numbers = [float(cell) for cell in row.split("|")[2:-1]]
     assert len(numbers) == 7
-    assert min(numbers[:4]) > 0
+    assert np.isfinite(numbers).all()
 
 
 @pytest.mark.slow
