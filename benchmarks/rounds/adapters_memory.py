@@ -126,8 +126,9 @@ large; *activations* what XLA plans for the gradient of one client's batch, in p
 sum, with the activations of one client on each core. *Peak* is that of the rounds, *rest* the peak
 of the same program with two clients and blocks of width 24, and *ratio* the difference in units of
 that of the sums. Peaks of equal processes differ by tens of MiB. The goal is a ratio of at most
-1.3; on an H100 it is 0.7 ([GPU and TPU](accelerators.md#measured-on-an-h100)). What is above it grows
-with the steps of a call on two devices, see the [notebook](notebook.md#memory-of-adapters-on-cpu).
+1.3; on an H100 it is 0.7 ([GPU and TPU](accelerators.md#measured-on-an-h100)). What is above it
+grows with the steps of a call on two devices, see the
+[notebook](notebook.md#memory-of-adapters-on-cpu).
 
 | MiB of a round | frozen | adapters | activations | all | peak | rest | ratio |
 |---|---:|---:|---:|---:|---:|---:|---:|
