@@ -19,8 +19,7 @@ from benchmarks.peers.work import peak_gib, print_json, restart_peak
 from benchmarks.rounds.adapters import SIDE, WIDTH, examples, frozen_weights, task_of
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core import tree
-from jaxfl.core.types import InCache
-from jaxfl.training.gradients import accumulated_gradient
+from jaxfl.training.gradients import InCache, accumulated_gradient
 from jaxfl.training.objectives import data_loss
 from jaxfl.training.task import ROWS
 

@@ -22,16 +22,6 @@ Scalar = float | int | Array
 PRNGKey = Key[Array, ""]
 # How many clients are computed side by side.
 Chunk = int | Literal["auto", "all"]
-
-
-class InCache(NamedTuple):
-    """On a CPU, whose cache holds the activations of so many examples; elsewhere any number."""
-
-    examples: int
-
-
-# How many examples' gradient is computed at a time; None: that of all of a batch.
-Micro = int | InCache | None
 # The name of the client axis in a mesh of devices.
 CLIENTS = "clients"
 # One model, or models stacked with the client axis first.

@@ -1,6 +1,7 @@
 """Gradients of an objective on a batch (in parts, or privately) and on all data of a client."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,14 +20,22 @@ from jaxfl.core.types import (
     Evaluate,
     Gradient,
     Gradients,
-    InCache,
-    Micro,
     Objective,
     Params,
     PRNGKey,
     Scalar,
 )
 from jaxfl.training.loop import sum_parts
+
+
+class InCache(NamedTuple):
+    """On a CPU, whose cache holds the activations of so many examples; elsewhere any number."""
+
+    examples: int
+
+
+# How many examples' gradient is computed at a time; None: that of all of a batch.
+Micro = int | InCache | None
 
 
 @checked
@@ -206,7 +215,7 @@ def full_loss(
 
     Args:
       objective: as for `trainer`, without an anchor.
-      batch_size: number of examples whose loss is computed at a time, unless `micro` says so.
+      batch_size: B.
       micro: as for `full_gradient`.
       chunk: clients computed side by side, see `over_clients`.
 

@@ -18,8 +18,6 @@ from jaxfl.core.types import (
     Fit,
     Gradient,
     Gradients,
-    InCache,
-    Micro,
     Objective,
     Params,
     PRNGKey,
@@ -36,7 +34,7 @@ from jaxfl.training.batch_statistics import moving_statistics, without_statistic
 from jaxfl.training.channel import Channel, faithful
 from jaxfl.training.flat_bits import flat
 from jaxfl.training.flax_model import Statistics
-from jaxfl.training.gradients import full_gradient, full_loss
+from jaxfl.training.gradients import InCache, Micro, full_gradient, full_loss
 from jaxfl.training.objectives import (
     correct,
     correct_labels,

@@ -21,15 +21,13 @@ from jaxfl.core.types import (
     Dataset,
     Fit,
     Fitted,
-    InCache,
-    Micro,
     Objective,
     Params,
     PRNGKey,
     Scalar,
 )
 from jaxfl.training.batches import minibatches, read
-from jaxfl.training.gradients import accumulated_gradient, private
+from jaxfl.training.gradients import InCache, Micro, accumulated_gradient, private
 from jaxfl.training.loop import repeat, repeat_in_lanes
 from jaxfl.training.objectives import with_augmentation
 from jaxfl.training.optimizers import (

@@ -72,9 +72,9 @@ def test_training_reaches_least_squares():
     assert "bias" not in linear(bias=False).init(KEY, data.x)["params"]["Dense_0"]
 
 
-def with_frozen_convolutions():
-    weights = jax.jit(lenet(10).init)(quick_key(0), jnp.zeros((1, 28, 28, 1)))
-    return jaxfl.freeze(lenet(10), weights, "Dense_2")
+def with_frozen_layers(model, example):
+    """A model of which the head alone is trained, fewer parameters than a small model has."""
+    return jaxfl.freeze(model, jax.jit(model.init)(KEY, example[None]), model.head)
 
 
 @pytest.mark.parametrize(
@@ -82,22 +82,22 @@ def with_frozen_convolutions():
     [
         (lenet(10), (28, 28, 1), 40, 10),
         (lenet(10), (28, 28, 1), 34, 34),
-        (with_frozen_convolutions(), (28, 28, 1), 40, 10),
-        (mlp(10, (256,)), (784,), 40, 40),
+        (with_frozen_layers(lenet(10), np.zeros((28, 28, 1))), (28, 28, 1), 40, 10),
+        (mlp(10, (256,)), (28, 28), 40, 40),
         (transformer(9, (9,), positions=True), (80,), 40, 4),
         (transformer(9, (9,), positions=True), (80,), 9, 3),
         (transformer(9, (9,), positions=True), (80,), 7, 7),
         (transformer(9, (9,), positions=True, width=16, depth=1), (80,), 40, 40),
         (lstm(9, (9,), positions=True), (80,), 40, 40),
         (jaxfl.lora(transformer(9, (9,)), 2), (160,), 40, 2),
+        (with_frozen_layers(transformer(9, (9,)), np.zeros(80, int)), (80,), 40, 4),
     ],
 )
 def test_a_cpu_takes_as_many_examples_at_a_time_as_its_cache_holds(
     model, feature, batch_size, examples
 ):
     """A divisor of the batch that is not much smaller; recurrences and small models take all."""
-    ids = len(feature) == 1 and feature[0] != 784
-    example = np.zeros(feature, np.int32 if ids else np.float32)
+    example = np.zeros(feature, np.int32 if len(feature) == 1 else np.float32)
     task = jaxfl.classification(model, example, batch_size=batch_size, scale=None, steps=1)
     loss = data_loss(task.problem)
     seen = set()
