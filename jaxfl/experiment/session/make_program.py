@@ -12,7 +12,14 @@ from jaxtyping import Array, PyTree
 
 from jaxfl.core.types import Federation, Info, Params, State
 from jaxfl.experiment.session.build import Built
-from jaxfl.experiment.session.run_program import START, Program, one_seed, segments, stops
+from jaxfl.experiment.session.run_program import (
+    START,
+    Program,
+    one_seed,
+    rounds_of_a_call,
+    segments,
+    stops,
+)
 from jaxfl.experiment.session.stored_program import stored_program
 from jaxfl.simulation import mesh
 from jaxfl.simulation.checks import check_validation, warn_of_sizes
@@ -42,7 +49,7 @@ def compile_run(built: Built, done: int = 0) -> Program:
     """
     began = time.perf_counter()
     options, federation, seeds = built.options, built.data.federation, built.seeds
-    pieces = segments(options, done)
+    pieces = segments(options, done, rounds_of_a_call(built))
     init, advance, deploy, assess = one_seed(
         built, built.algorithm, options.scores.score_after, built.pooled
     )

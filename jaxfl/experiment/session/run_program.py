@@ -25,6 +25,9 @@ from jaxfl.simulation.rounds import make_rounds
 START = np.int32(0)  # round numbers are int32 throughout
 INIT, ROUNDS, EVALUATE = range(3)  # streams of a run's random numbers
 LONGEST_NAP = 0.02  # seconds between two looks at a computation under way
+# Steps of clients in one call on several devices of a CPU. There XLA keeps memory for each step
+# until the call ends, 1 MiB of a transformer with 16 texts of 80 characters (docs/notebook.md).
+STEPS = 1_000
 
 
 @partial(jax.jit, static_argnums=1)
@@ -133,7 +136,18 @@ def stops(rounds: int, every: int | None) -> list[int]:
     return sorted({*range(every or rounds, rounds + 1, every or rounds), rounds})
 
 
-def segments(options: Options, done: int = 0) -> list[tuple[int, int]]:
+def rounds_of_a_call(built: Built) -> int | None:
+    """The most rounds in one call of a compiled program, see `STEPS`; None: any number."""
+    if built.devices == 1 or jax.default_backend() != "cpu":
+        return None
+    training, mask = built.options.training, built.data.federation.train.mask
+    epoch = -(-mask.shape[-1] // training.batch_size)
+    steps = training.local_steps or epoch * (training.local_epochs or 1)
+    cohort = jax.eval_shape(built.participation, jax.eval_shape(jax.random.key, 0), START)
+    return max(STEPS // (built.seeds.count * cohort.size * steps), 1)
+
+
+def segments(options: Options, done: int = 0, most: int | None = None) -> list[tuple[int, int]]:
     """(first round, the one after the last) of what runs without a break.
 
     Breaks are for evaluations, checkpoints and models that are kept. Each length is a program to
@@ -142,9 +156,10 @@ def segments(options: Options, done: int = 0) -> list[tuple[int, int]]:
     Args:
       options: of the run.
       done: rounds that are already done.
+      most: rounds of a segment at most. None: any number.
     """
     keeping = options.keeping
-    intervals = (options.scores.eval_every, keeping.checkpoint_every, keeping.snapshot_every)
+    intervals = (options.scores.eval_every, keeping.checkpoint_every, keeping.snapshot_every, most)
     breaks = {stop for every in intervals for stop in stops(options.run.rounds, every)}
     return list(pairwise(of_two_lengths([done, *sorted(one for one in breaks if one > done)])))
 

@@ -9,8 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxfl.experiment import Config, execute
-from jaxfl.experiment.session.run_program import of_two_lengths, stops
+from jaxfl.experiment import Config, build, execute, gather, resolve
+from jaxfl.experiment.session.run_program import (
+    of_two_lengths,
+    rounds_of_a_call,
+    segments,
+    stops,
+)
 
 SMALL = Config(
     algorithm="pfedgraph",
@@ -42,6 +47,28 @@ def test_stretches_have_at_most_two_lengths_and_no_fewer_pieces_exist(rounds, on
         assert len(lengths) == fewest
     else:
         assert cut == breaks
+
+
+@pytest.mark.parametrize(
+    ("changes", "lengths"),
+    [
+        ({"devices": 1}, {20}),
+        ({"local_steps": 50}, {3, 2}),
+        ({"local_steps": 50, "participation": 0.5}, {6, 2}),
+        ({"local_steps": 50, "seeds": 2}, {1}),
+        # 12 batches of 16, twice
+        ({"local_steps": None, "local_epochs": 2, "batch_size": 16}, {6, 2}),
+        ({"local_steps": 500}, {1}),
+    ],
+)
+def test_on_several_devices_of_a_cpu_a_call_has_few_steps(changes, lengths):
+    """Else its memory would grow with the number of rounds."""
+    options = {"rounds": 20, "eval_every": 20, "checkpoint_every": None, "devices": 2} | changes
+    resolved = resolve(dataclasses.replace(SMALL, **options))
+    built = build(resolved, gather(resolved))
+    pieces = segments(built.options, 0, rounds_of_a_call(built))
+    assert {end - start for start, end in pieces} == lengths
+    assert sum(end - start for start, end in pieces) == 20
 
 
 @pytest.fixture
