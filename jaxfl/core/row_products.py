@@ -6,6 +6,7 @@ into the cache of a core, and half of a product with itself is the mirror image 
 
 from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.lax import Precision
@@ -17,8 +18,9 @@ from jaxfl.core.over_clients import devices_in_use, on_every_device
 
 __all__ = ["row_products", "self_products"]
 
-PIECE = 2048  # columns that are multiplied at once
+LARGE = 16_384  # columns from which on they are multiplied piece by piece
 BLOCK = 256  # rows of a product with itself that are multiplied with all rows from there on
+FEW = 64  # rows up to which a core takes shorter pieces
 
 
 def row_products(x: Array, y: Array) -> Array:
@@ -56,30 +58,29 @@ def _product(x: Array, y: Array) -> Array:
     return jnp.matmul(x, y.T, precision=Precision.HIGHEST, preferred_element_type=number_type)
 
 
-def _first_piece(x: Array) -> int:
-    """How many columns are multiplied before the loop over pieces: all, if x is small."""
-    return x.shape[1] % PIECE if x.shape[1] >= 8 * PIECE or len(x) > BLOCK else x.shape[1]
+def _over_pieces(product: Callable, *matrices: Array) -> PyTree:
+    """The sum of the products of all pieces of the columns; small matrices are one piece."""
+    rows, columns = max(map(len, matrices)), matrices[0].shape[1]
+    size = 512 if rows <= FEW else 2048
+    first = columns % size if columns >= LARGE or rows > BLOCK else columns
 
+    def step(turn: Array, total: PyTree) -> PyTree:
+        start = first + turn * size
+        pieces = (lax.dynamic_slice_in_dim(x, start, size, axis=1) for x in matrices)
+        return jax.tree.map(jnp.add, total, product(*pieces))
 
-def _over_pieces(length: int, first: int, step: Callable, result: PyTree) -> PyTree:
-    pieces = (length - first) // PIECE
-    return lax.fori_loop(0, pieces, step, result) if pieces else result
+    total = product(*(x[:, :first] for x in matrices))
+    pieces = (columns - first) // size
+    return lax.fori_loop(0, pieces, step, total) if pieces else total
 
 
 def _in_pieces(x: Array, y: Array, units: tuple[Array, Array] | None = None) -> Array:
-    first = min(_first_piece(x), _first_piece(y))
-
     def product(*pieces: Array) -> Array:
         if units is not None:
             pieces = tuple(p / unit[:, None] for p, unit in zip(pieces, units, strict=True))
         return _product(*pieces)
 
-    def step(turn: Array, total: Array) -> Array:
-        start = first + turn * PIECE
-        pieces = (lax.dynamic_slice_in_dim(rows, start, PIECE, axis=1) for rows in (x, y))
-        return total + product(*pieces)
-
-    return _over_pieces(x.shape[1], first, step, product(x[:, :first], y[:, :first]))
+    return _over_pieces(product, x, y)
 
 
 def _symmetric(x: Array, unit: Array) -> Array:
@@ -99,17 +100,12 @@ def _own_rows(every: tuple[Array, Array], x: Array, unit: Array) -> Array:
 def _upper_blocks(x: Array, unit: Array) -> Array:
     """The products of all pairs of rows on and above the diagonal, and some below it."""
     starts = range(0, max(len(x), 1), BLOCK)
-    first = _first_piece(x)
 
     def products(piece: Array) -> list[Array]:
         rows = piece / unit[:, None]
         return [_product(rows[start : start + BLOCK], rows[start:]) for start in starts]
 
-    def step(turn: Array, totals: list[Array]) -> list[Array]:
-        piece = lax.dynamic_slice_in_dim(x, first + turn * PIECE, PIECE, axis=1)
-        return [total + more for total, more in zip(totals, products(piece), strict=True)]
-
-    blocks = _over_pieces(x.shape[1], first, step, products(x[:, :first]))
+    blocks = _over_pieces(products, x)
     return jnp.concatenate([jnp.pad(b, ((0, 0), (len(x) - b.shape[1], 0))) for b in blocks])
 
 
