@@ -116,8 +116,8 @@ def section(cases: tuple[Case, ...] = CASES) -> str:
         ratio = (found["peak"] - rest["peak"]) / (found["all"] - rest["all"])
         sizes = (found[name] for name in ("frozen", "adapters", "activations", "all"))
         cells = [*(f"{one:.0f}" for one in (*sizes, found["peak"], rest["peak"])), f"{ratio:.2f}"]
-        title = f"{case.method}, {case.clients} clients, batch {case.batch}"
-        rows.append(f"| {title} | {threads} | {' | '.join(cells)} |")
+        title = f"{case.method}, {case.clients} clients, batch {case.batch}, {threads} threads"
+        rows.append(f"| {title} | {' | '.join(cells)} |")
     return TEXT.format(rows="\n".join(rows))
 
 
@@ -130,11 +130,11 @@ sum, with the activations of one client on each core. *Peak* is that of the roun
 of the same program with two clients and blocks of width 24, and *ratio* the difference in units of
 that of the sums. Peaks of equal processes differ by tens of MiB. The goal is a ratio of at most
 1.3; on an H100 it is 0.7 ([GPU and TPU](accelerators.md#measured-on-an-h100)). What is above it is
-a queue of XLA, which is emptied where its pool has a *thread* more than there are devices, at the
+a queue of XLA, which is emptied where its pool has a thread more than there are devices, at the
 price of time (`NPROC`, see [the notebook](notebook.md#memory-of-a-call-on-several-devices)).
 
-| MiB of a round | threads | frozen | adapters | activations | all | peak | rest | ratio |
-|---|---:|---:|---:|---:|---:|---:|---:|---:|
+| MiB of a round | frozen | adapters | activations | all | peak | rest | ratio |
+|---|---:|---:|---:|---:|---:|---:|---:|
 {rows}
 """
 
