@@ -21,7 +21,7 @@ from benchmarks.peers.work import peak_gib, print_json, restart_peak
 from benchmarks.rounds.adapters import SIDE, WIDTH, examples, frozen_weights, task_of
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core import tree
-from jaxfl.training.gradients import InCache, accumulated_gradient
+from jaxfl.training.gradients import CacheSize, accumulated_gradient
 from jaxfl.training.objectives import data_loss
 from jaxfl.training.task import ROWS
 
@@ -63,7 +63,7 @@ def parts_of(clients: int, batch: int, width: int) -> Parts:
     key = jax.random.key(0)
     params = jax.eval_shape(task.problem.init, key)
     one = tree.at(examples(1, batch), 0)
-    in_parts = InCache(ROWS // (1 + (SIDE // PATCH) ** 2))
+    in_parts = CacheSize(ROWS // (1 + (SIDE // PATCH) ** 2))
     gradient = jax.jit(accumulated_gradient(data_loss(task.problem), batch, in_parts))
     memory = gradient.lower(params, one, None, key).compile().memory_analysis()
     assert memory is not None  # XLA for CPUs tells its plan
@@ -109,9 +109,12 @@ def in_own_process(threads: int, *case: object) -> dict[str, float]:
 def section(cases: tuple[Case, ...] = CASES) -> str:
     """The table."""
     cores = os.cpu_count() or 1
+    pools = (cores, cores + 1)
+    methods = dict.fromkeys(case.method for case in cases)
+    smallest = {key: in_own_process(*key, *SMALLEST) for key in product(pools, methods)}
     rows = []
-    for threads, case in product((cores, cores + 1), cases):
-        rest = in_own_process(threads, case.method, *SMALLEST)
+    for threads, case in product(pools, cases):
+        rest = smallest[threads, case.method]
         found = in_own_process(threads, *case, WIDTH)
         ratio = (found["peak"] - rest["peak"]) / (found["all"] - rest["all"])
         sizes = (found[name] for name in ("frozen", "adapters", "activations", "all"))
@@ -129,9 +132,9 @@ large; *activations* what XLA plans for the gradient of one client's batch, in p
 sum, with the activations of one client on each core. *Peak* is that of the rounds, *rest* the peak
 of the same program with two clients and blocks of width 24, and *ratio* the difference in units of
 that of the sums. Peaks of equal processes differ by tens of MiB. The goal is a ratio of at most
-1.3; on an H100 it is 0.7 ([GPU and TPU](accelerators.md#measured-on-an-h100)). What is above it is
-a queue of XLA, which is emptied where its pool has a thread more than there are devices, at the
-price of time (`NPROC`, see [the notebook](notebook.md#memory-of-a-call-on-several-devices)).
+1.3; on an H100 it is 0.7 ([GPU and TPU](accelerators.md#measured-on-an-h100)). With as many threads
+as devices a queue of XLA is above it, which is emptied where there is one thread more, at the price
+of time (`NPROC`, see [the notebook](notebook.md#memory-of-a-call-on-several-devices)).
 
 | MiB of a round | frozen | adapters | activations | all | peak | rest | ratio |
 |---|---:|---:|---:|---:|---:|---:|---:|

@@ -18,9 +18,9 @@ from jaxfl.core.over_clients import devices_in_use, on_every_device
 
 __all__ = ["row_products", "self_products"]
 
-LARGE = 16_384  # columns from which on they are multiplied piece by piece
+LONG_ROW = 16_384  # columns from which on they are multiplied piece by piece
 BLOCK = 256  # rows of a product with itself that are multiplied with all rows from there on
-FEW = 64  # rows up to which a core takes shorter pieces
+FEW_ROWS = 64  # rows up to which a core takes shorter pieces
 
 
 def row_products(x: Array, y: Array) -> Array:
@@ -61,8 +61,8 @@ def _product(x: Array, y: Array) -> Array:
 def _over_pieces(product: Callable, *matrices: Array) -> PyTree:
     """The sum of the products of all pieces of the columns; small matrices are one piece."""
     rows, columns = max(map(len, matrices)), matrices[0].shape[1]
-    size = 512 if rows <= FEW else 2048
-    first = columns % size if columns >= LARGE or rows > BLOCK else columns
+    size = 512 if rows <= FEW_ROWS else 2048
+    first = columns % size if columns >= LONG_ROW or rows > BLOCK else columns
 
     def step(turn: Array, total: PyTree) -> PyTree:
         start = first + turn * size

@@ -2,7 +2,8 @@
 
 The frozen weights are no part of the model that clients hold: they are constants of its functions.
 So no state, no upload, no checkpoint and no file of a run has them, and since they have no client
-axis, a layer's product with them is one product over the examples of all clients.
+axis, a layer's product with them is one product over the examples of all clients that are computed
+side by side.
 """
 
 import re

@@ -31,7 +31,7 @@ class Functions(NamedTuple):
     # whether the loss of a batch depends on the batch as a whole
     whole_batch: bool = False
     # the largest number of rows that an example has in a product of a dense layer, such as one for
-    # each token
+    # each token; 1 with a recurrence, and where it is not known
     rows: int = 1
     # frozen weights, which are no parameters of these functions
     constants: PyTree = ()

@@ -28,14 +28,14 @@ from jaxfl.core.types import (
 from jaxfl.training.loop import sum_parts
 
 
-class InCache(NamedTuple):
-    """On a CPU, whose cache holds the activations of so many examples; elsewhere any number."""
+class CacheSize(NamedTuple):
+    """How many examples have activations that the cache of a CPU holds; elsewhere any number."""
 
     examples: int
 
 
 # How many examples' gradient is computed at a time; None: that of all of a batch.
-Micro = int | InCache | None
+Micro = int | CacheSize | None
 
 
 @checked
@@ -53,8 +53,8 @@ def accumulated_gradient(objective: Objective, batch_size: int, micro: Micro) ->
       objective: (params, batch [B], anchor, key) -> (loss, aux).
       batch_size: B.
       micro: number of examples in a part. The whole batch is computed at once if it is None, if it
-        does not divide B, or if it is B or more. `InCache` is the largest number up to its own that
-        divides B, on a CPU, if that is at least half of it.
+        does not divide B, or if it is B or more. With `CacheSize` it is the largest number up to
+        that size that divides B, on a CPU, if it is at least half of it.
 
     Returns:
       gradient(params, batch [B], anchor, key) -> (gradient, aux).
@@ -72,7 +72,7 @@ def accumulated_gradient(objective: Objective, batch_size: int, micro: Micro) ->
         params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey
     ) -> tuple[Params, Array]:
         size = _size_of_part(micro)
-        if isinstance(micro, InCache) and size is not None:
+        if isinstance(micro, CacheSize) and size is not None:
             divisors = (d for d in range(size, (size - 1) // 2, -1) if batch_size % d == 0)
             size = next(divisors, None)
         if size is None or size >= batch_size or batch_size % size:
@@ -90,15 +90,18 @@ def accumulated_gradient(objective: Objective, batch_size: int, micro: Micro) ->
             terms = gradient(params, part, anchor, jax.random.fold_in(key, number))
             return jax.tree.map(lambda t, f: t + fraction * f, total, terms), None
 
-        zero = jax.tree.map(jnp.zeros_like, jax.eval_shape(gradient, params, batch, anchor, key))
-        return lax.scan(add, zero, (jnp.arange(fractions.size), parts, fractions))[0]
+        # Sums in float32, as in `private`.
+        shapes = jax.eval_shape(gradient, params, batch, anchor, key)
+        zero = jax.tree.map(lambda shape: tree.wide(jnp.zeros(shape.shape, shape.dtype)), shapes)
+        total, _ = lax.scan(add, zero, (jnp.arange(fractions.size), parts, fractions))
+        return jax.tree.map(lambda t, shape: t.astype(shape.dtype), total, shapes)
 
     return in_parts
 
 
 def _size_of_part(micro: Micro) -> int | None:
     """The number of examples in a part, on the platform that the program is compiled for."""
-    if isinstance(micro, InCache):
+    if isinstance(micro, CacheSize):
         return micro.examples if target.platform() == "cpu" else None
     return micro
 
@@ -177,8 +180,8 @@ def full_gradient(
     Args:
       objective: as for `trainer`, without an anchor.
       batch_size: B, the number of examples that counts as one batch.
-      micro: number of examples whose gradient is computed at a time; B if None, and elsewhere than
-        on a CPU if it is `InCache`.
+      micro: number of examples whose gradient is computed at a time, also more than B; B if None,
+        and elsewhere than on a CPU if it is `CacheSize`.
       chunk: clients computed side by side, see `over_clients`.
 
     Returns:
@@ -215,7 +218,7 @@ def full_loss(
 
     Args:
       objective: as for `trainer`, without an anchor.
-      batch_size: B.
+      batch_size: B, the number of examples that counts as one batch.
       micro: as for `full_gradient`.
       chunk: clients computed side by side, see `over_clients`.
 

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from jaxfl.core import tree
 from jaxfl.core.batch_function import takes_weights
 from jaxfl.core.edges import keep_all_edges
 from jaxfl.core.errors import check
@@ -34,7 +35,7 @@ from jaxfl.training.batch_statistics import moving_statistics, without_statistic
 from jaxfl.training.channel import Channel, faithful
 from jaxfl.training.flat_bits import flat
 from jaxfl.training.flax_model import Statistics
-from jaxfl.training.gradients import InCache, Micro, full_gradient, full_loss
+from jaxfl.training.gradients import CacheSize, Micro, full_gradient, full_loss
 from jaxfl.training.objectives import (
     correct,
     correct_labels,
@@ -225,6 +226,17 @@ def _minus_squared_error(prediction: Array, y: Array) -> Array:
     return -squared_error(prediction, y)
 
 
+def _mostly_tables(params: Params) -> bool:
+    """Whether more than half of the parameters are rows of embeddings.
+
+    Each part of a batch adds the gradient of the whole table, which no product makes up for.
+    """
+    leaves = jax.tree_util.tree_leaves_with_path(params)
+    sizes = {tree.path(keys): leaf.size for keys, leaf in leaves}
+    tables = sum(size for path, size in sizes.items() if path.endswith("/embedding"))
+    return 2 * tables > sum(sizes.values())
+
+
 @checked
 def supervised(
     model: AnyModel,
@@ -284,10 +296,11 @@ def supervised(
       micro: number of examples whose gradient is computed at a time, see
         `gradients.accumulated_gradient`.
         None: on a CPU, as many as the cache holds of a model with convolutions, 16, or with dense
-        layers on each of n tokens, 320 / n, unless the model is small (see `chunk`); otherwise the
-        whole batch. With batch statistics always the whole batch.
+        layers on each of n tokens, 320 / n, unless the model is small (see `chunk`) or most of it
+        is tables of embeddings; otherwise the whole batch. With batch statistics always the whole
+        batch.
       chunk: clients trained side by side, see `over_clients`; "auto" is "all" for a model
-        without convolutions that has at most `SIDE_BY_SIDE` parameters.
+        without convolutions that has at most `SIDE_BY_SIDE` weights, frozen ones among them.
       statistics: those of BatchNorm are a part of the model and are sent and mixed ("averaged"), or
         each client recomputes them on its own training examples before it predicts ("recomputed"),
         see `flax_model`.
@@ -352,16 +365,17 @@ def supervised(
         check_key(key)
         return pure.init(flat(key), model_input())
 
-    leaves = jax.tree.leaves((jax.eval_shape(init, jax.random.key(0)), pure.constants))
+    trained = jax.eval_shape(init, jax.random.key(0))
+    leaves = jax.tree.leaves((trained, pure.constants))
     convolutional = any(leaf.ndim == 4 for leaf in leaves)
     small = not convolutional and sum(leaf.size for leaf in leaves) <= SIDE_BY_SIDE
     parts: Micro = micro
-    if micro is None and convolutional:
-        parts = InCache(IMAGES)
-    elif micro is None and pure.rows > 1 and not small:
-        parts = InCache(max(ROWS // pure.rows, 1))
-    # Batch statistics are those of a whole batch, and so are the gradients.
-    parts = None if pure.whole_batch or beside_others else parts
+    if pure.whole_batch or beside_others:
+        parts = None
+    elif micro is None and convolutional:
+        parts = CacheSize(IMAGES)
+    elif micro is None and pure.rows > 1 and not small and not _mostly_tables(trained):
+        parts = CacheSize(max(ROWS // pure.rows, 1))
     if chunk == "auto" and small:
         chunk = "all"
 

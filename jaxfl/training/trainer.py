@@ -27,7 +27,7 @@ from jaxfl.core.types import (
     Scalar,
 )
 from jaxfl.training.batches import minibatches, read
-from jaxfl.training.gradients import InCache, Micro, accumulated_gradient, private
+from jaxfl.training.gradients import CacheSize, Micro, accumulated_gradient, private
 from jaxfl.training.loop import repeat, repeat_in_lanes
 from jaxfl.training.objectives import with_augmentation
 from jaxfl.training.optimizers import (
@@ -161,7 +161,7 @@ def trainer(
         ("chunk", chunk),
     ):
         check(
-            value is None or isinstance(value, str | InCache) or value >= 1,
+            value is None or isinstance(value, str | CacheSize) or value >= 1,
             f"{name} of local training is {value}: expected 1 or more",
         )
     steps = None if steps is None else steps * times

@@ -5,14 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxfl.core.row_products import BLOCK, LARGE, row_products, self_products
+from jaxfl.core.row_products import BLOCK, LONG_ROW, row_products, self_products
 
 # Long rows go in pieces, of which the first is shorter or empty; many rows by blocks.
 SHAPES = [
     (3, 5),
-    (4, LARGE + 7),
-    (65, LARGE),
-    (65, LARGE + 7),
+    (4, LONG_ROW + 7),
+    (65, LONG_ROW),
+    (65, LONG_ROW + 7),
     (BLOCK + 3, 2057),
     (4 * BLOCK - 1, 2),
 ]

@@ -9,7 +9,7 @@ from sklearn.metrics.pairwise import cosine_similarity
 
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError
-from jaxfl.core.row_products import LARGE
+from jaxfl.core.row_products import LONG_ROW
 from jaxfl.kernels.attention import layer_norm
 from jaxfl.kernels.consensus import disagreement
 from jaxfl.kernels.similarity import (
@@ -152,7 +152,7 @@ def test_models_near_each_other_and_far_from_zero_keep_their_distance():
 def test_pairs_of_long_models_are_those_of_scipy_on_each_device(devices):
     """Columns go in pieces, of which the first is shorter, and each device has some of the rows."""
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(10, LARGE + 5)).astype(np.float32)
+    x = rng.normal(size=(10, LONG_ROW + 5)).astype(np.float32)
     far = np.concatenate([x, x[:1]])
     far[-1, -1] = 1e25
     grad = rng.normal(size=(10, 10)).astype(np.float32)

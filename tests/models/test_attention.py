@@ -32,9 +32,30 @@ def test_attention_and_its_gradients_are_those_of_jax(seen, groups):
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
+@pytest.mark.parametrize("groups", [2, 4])
+def test_attention_in_bfloat16_is_that_of_float32_rounded(groups):
+    rng = np.random.default_rng(0)
+    query = jnp.asarray(rng.normal(size=(2, 40, 4, 8)), jnp.bfloat16)
+    key, value = (jnp.asarray(rng.normal(size=(2, 40, groups, 8)), jnp.bfloat16) for _ in range(2))
+    exact = attention(*(one.astype(jnp.float32) for one in (query, key, value)))
+    rounded = attention(query, key, value)
+    assert rounded.dtype == jnp.bfloat16
+    np.testing.assert_allclose(rounded.astype(jnp.float32), exact, atol=0.01)
+
+
 def test_gelu_and_its_gradient_are_those_of_the_normal_distribution():
     """From where it is almost 0 to where it is x."""
     x = np.linspace(-9, 9, 181)
     values, slopes = jax.vmap(jax.value_and_grad(gelu))(jnp.asarray(x, jnp.float32))
     np.testing.assert_allclose(values, x * norm.cdf(x), atol=2e-6)
     np.testing.assert_allclose(slopes, norm.cdf(x) + x * norm.pdf(x), atol=2e-6)
+
+
+def test_gelu_in_bfloat16_is_that_of_float32_rounded():
+    """Also far below zero, where 1 + erf has no digit of bfloat16."""
+    x = jnp.linspace(-6, 6, 97, dtype=jnp.bfloat16)
+    grads = jax.vmap(jax.value_and_grad(gelu))
+    exact, rounded = grads(x.astype(jnp.float32)), grads(x)
+    for one, other in zip(rounded, exact, strict=True):
+        assert one.dtype == jnp.bfloat16
+        np.testing.assert_allclose(one.astype(jnp.float32), other, rtol=0.004, atol=1e-30)

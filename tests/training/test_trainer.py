@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from toys import close, equal, quick_key, stack
 
 from jaxfl.core.errors import InputError
-from jaxfl.core.types import Cohort
+from jaxfl.core.types import Cohort, Dataset
 from jaxfl.training.batches import minibatches
-from jaxfl.training.gradients import full_gradient
+from jaxfl.training.gradients import accumulated_gradient, full_gradient
 from jaxfl.training.objectives import masked_mean
 from jaxfl.training.trainer import trainer
 
@@ -151,6 +151,20 @@ def test_micro_batches_give_the_same_gradient(micro):
     arguments = (quick_key(0), {"w": jnp.ones((2, 3))}, jnp.zeros((2, 3)), clients)
     whole = trainer(pulled, optax.sgd(0.1), **options)(*arguments)
     close(trainer(pulled, optax.sgd(0.1), micro=micro, **options)(*arguments), whole)
+
+
+def test_parts_of_a_batch_have_sums_in_float32():
+    """64 terms of 1 + 1/64 in bfloat16 parameters: sums in bfloat16 would lose the fractions."""
+
+    def linear_loss(params, batch, anchor, key):
+        x = batch.x.astype(params.dtype)
+        return jnp.mean(x) * params, jnp.zeros(())
+
+    batch = Dataset(jnp.ones(64) + 1 / 64, jnp.zeros(64), jnp.ones(64, bool))
+    gradient = accumulated_gradient(linear_loss, batch_size=64, micro=1)
+    grads, _ = jax.jit(gradient)(jnp.ones((), jnp.bfloat16), batch, None, quick_key(0))
+    assert grads.dtype == jnp.bfloat16
+    assert float(grads) == 1 + 1 / 64
 
 
 @pytest.mark.slow

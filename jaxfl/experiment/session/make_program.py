@@ -15,8 +15,8 @@ from jaxfl.experiment.session.build import Built
 from jaxfl.experiment.session.run_program import (
     START,
     Program,
+    longest_call,
     one_seed,
-    rounds_of_a_call,
     segments,
     stops,
 )
@@ -49,7 +49,9 @@ def compile_run(built: Built, done: int = 0) -> Program:
     """
     began = time.perf_counter()
     options, federation, seeds = built.options, built.data.federation, built.seeds
-    pieces = segments(options, done, rounds_of_a_call(built))
+    key = jax.eval_shape(jax.random.key, 0)
+    cohort = jax.eval_shape(built.participation, key, START)
+    pieces = segments(options, done, longest_call(built, cohort.size))
     init, advance, deploy, assess = one_seed(
         built, built.algorithm, options.scores.score_after, built.pooled
     )
@@ -109,8 +111,6 @@ def compile_run(built: Built, done: int = 0) -> Program:
             trained = lowering.out_info[1][0].trained
         zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), trained)
         trained = mesh.place(zeros, axis=seeds.client_axis)
-        key = jax.eval_shape(jax.random.key, 0)
-        cohort = jax.eval_shape(built.participation, key, START)
         ids = built.evaluated(np.zeros(seeds.shape(cohort.size), cohort.dtype))
         # Apart from the method's own models, so that scoring is the same program for all methods.
         models, deployed = compile_deploy(ids)

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from jaxfl.core import tree
+from jaxfl.core import target, tree
 from jaxfl.core.options import checked
 from jaxfl.core.types import Algorithm, Cohort, Federation, Info, Params, State
 from jaxfl.experiment.config import Options
@@ -136,18 +136,17 @@ def stops(rounds: int, every: int | None) -> list[int]:
     return sorted({*range(every or rounds, rounds + 1, every or rounds), rounds})
 
 
-def rounds_of_a_call(built: Built) -> int | None:
-    """The most rounds in one call of a compiled program, see `STEPS`; None: any number."""
-    if built.devices == 1 or jax.default_backend() != "cpu":
+def longest_call(built: Built, cohort: int) -> int | None:
+    """The most rounds, of so many clients, in one call of a program; None: any number."""
+    if built.devices == 1 or target.platform() != "cpu":
         return None
     training, mask = built.options.training, built.data.federation.train.mask
     epoch = -(-mask.shape[-1] // training.batch_size)
     steps = training.local_steps or epoch * (training.local_epochs or 1)
-    cohort = jax.eval_shape(built.participation, jax.eval_shape(jax.random.key, 0), START)
-    return max(STEPS // (built.seeds.count * cohort.size * steps), 1)
+    return max(STEPS // (built.seeds.count * cohort * steps), 1)
 
 
-def segments(options: Options, done: int = 0, most: int | None = None) -> list[tuple[int, int]]:
+def segments(options: Options, done: int = 0, longest: int | None = None) -> list[tuple[int, int]]:
     """(first round, the one after the last) of what runs without a break.
 
     Breaks are for evaluations, checkpoints and models that are kept. Each length is a program to
@@ -156,36 +155,41 @@ def segments(options: Options, done: int = 0, most: int | None = None) -> list[t
     Args:
       options: of the run.
       done: rounds that are already done.
-      most: rounds of a segment at most. None: any number.
+      longest: the most rounds of a segment; None: any number.
     """
     keeping = options.keeping
-    intervals = (options.scores.eval_every, keeping.checkpoint_every, keeping.snapshot_every, most)
+    intervals = (options.scores.eval_every, keeping.checkpoint_every, keeping.snapshot_every)
     breaks = {stop for every in intervals for stop in stops(options.run.rounds, every)}
-    return list(pairwise(of_two_lengths([done, *sorted(one for one in breaks if one > done)])))
+    every = [done, *sorted(one for one in breaks if one > done)]
+    return list(pairwise(of_two_lengths(every, longest)))
 
 
-def of_two_lengths(breaks: list[int]) -> list[int]:
-    """The breaks, with others between them if the segments have more than two lengths.
+def of_two_lengths(breaks: list[int], longest: int | None = None) -> list[int]:
+    """The breaks, with others between them if segments have more than two lengths or are too long.
 
     Then all segments have one round or one other length, which makes them as few as possible.
 
     Args:
       breaks: numbers of rounds, in order.
+      longest: the most rounds of a segment; None: any number.
 
     Example:
       >>> of_two_lengths([0, 10, 20, 25])
       [0, 10, 20, 25]
       >>> of_two_lengths([0, 7, 10, 14, 20])
       [0, 3, 6, 7, 10, 13, 14, 17, 20]
+      >>> of_two_lengths([0, 6, 12], longest=5)
+      [0, 3, 6, 9, 12]
     """
     lengths = [end - start for start, end in pairwise(breaks)]
-    if len(set(lengths)) <= 2:
+    largest = max(lengths, default=1)
+    if len(set(lengths)) <= 2 and (longest is None or largest <= longest):
         return breaks
 
     def pieces(length: int) -> int:
         return sum(one // length + one % length for one in lengths)
 
-    length = min(range(1, max(lengths) + 1), key=pieces)
+    length = min(range(1, min(largest, longest or largest) + 1), key=pieces)
     cut = breaks[:1]
     for start, end in pairwise(breaks):
         whole = range(start + length, end + 1, length)

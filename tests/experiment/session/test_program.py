@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxfl.experiment import Config, build, execute, gather, resolve
+from jaxfl.experiment.session import make_program, run_program
 from jaxfl.experiment.session.run_program import (
+    longest_call,
     of_two_lengths,
-    rounds_of_a_call,
     segments,
     stops,
 )
@@ -30,19 +31,29 @@ SMALL = Config(
 )
 
 
-@given(st.integers(1, 60), st.integers(1, 12), st.integers(1, 12), st.integers(0, 20))
-def test_stretches_have_at_most_two_lengths_and_no_fewer_pieces_exist(rounds, one, other, done):
+@given(
+    st.integers(1, 60),
+    st.integers(1, 12),
+    st.integers(1, 12),
+    st.integers(0, 20),
+    st.integers(1, 12) | st.none(),
+)
+def test_stretches_have_at_most_two_lengths_and_no_fewer_pieces_exist(
+    rounds, one, other, done, longest
+):
     both = {*stops(rounds, one), *stops(rounds, other)}
     breaks = [done, *sorted(stop for stop in both if stop > done)]
-    cut = of_two_lengths(breaks)
+    cut = of_two_lengths(breaks, longest)
     lengths = [end - start for start, end in pairwise(cut)]
     assert set(breaks) <= set(cut)
     assert min(lengths, default=1) > 0
     assert len(set(lengths)) <= 2
     whole = [end - start for start, end in pairwise(breaks)]
-    if len(set(whole)) > 2:
+    limit = longest or max(whole, default=1)
+    assert max(lengths, default=1) <= limit
+    if len(set(whole)) > 2 or max(whole, default=1) > limit:
         fewest = min(
-            sum(sum(divmod(one, length)) for one in whole) for length in range(1, max(whole) + 1)
+            sum(sum(divmod(one, length)) for one in whole) for length in range(1, limit + 1)
         )
         assert len(lengths) == fewest
     else:
@@ -50,25 +61,46 @@ def test_stretches_have_at_most_two_lengths_and_no_fewer_pieces_exist(rounds, on
 
 
 @pytest.mark.parametrize(
-    ("changes", "lengths"),
+    ("changes", "cohort", "longest"),
     [
-        ({"devices": 1}, {20}),
-        ({"local_steps": 50}, {3, 2}),
-        ({"local_steps": 50, "participation": 0.5}, {6, 2}),
-        ({"local_steps": 50, "seeds": 2}, {1}),
+        ({"devices": 1}, 6, None),
+        ({}, 6, 3),
+        ({}, 3, 6),
+        ({"seeds": 2}, 6, 1),
         # 12 batches of 16, twice
-        ({"local_steps": None, "local_epochs": 2, "batch_size": 16}, {6, 2}),
-        ({"local_steps": 500}, {1}),
+        ({"local_steps": None, "local_epochs": 2, "batch_size": 16}, 6, 6),
+        ({"local_steps": 500}, 6, 1),
     ],
 )
-def test_on_several_devices_of_a_cpu_a_call_has_few_steps(changes, lengths):
+def test_on_several_devices_of_a_cpu_a_call_has_few_steps(changes, cohort, longest):
     """Else its memory would grow with the number of rounds."""
-    options = {"rounds": 20, "eval_every": 20, "checkpoint_every": None, "devices": 2} | changes
-    resolved = resolve(dataclasses.replace(SMALL, **options))
+    options = {"rounds": 20, "eval_every": 7, "devices": 2, "local_steps": 50} | changes
+    resolved = resolve(dataclasses.replace(SMALL, checkpoint_every=None, **options))
     built = build(resolved, gather(resolved))
-    pieces = segments(built.options, 0, rounds_of_a_call(built))
-    assert {end - start for start, end in pieces} == lengths
-    assert sum(end - start for start, end in pieces) == 20
+    assert longest_call(built, cohort) == longest
+
+
+@pytest.mark.slow
+def test_a_run_on_several_devices_has_the_short_calls(tmp_path, monkeypatch):
+    """Of two rounds and of one, and the results of long calls to the bit."""
+    several = dataclasses.replace(SMALL, devices=2, checkpoint_every=None)
+    execute(several, tmp_path / "long")
+    found = []
+
+    def segments_of(*given):
+        found.extend(segments(*given))
+        return found
+
+    monkeypatch.setattr(make_program, "segments", segments_of)
+    monkeypatch.setattr(run_program, "STEPS", 24)
+    execute(several, tmp_path / "short")
+    assert found == [(0, 2), (2, 4), (4, 6), (6, 8), (8, 9)]
+    with (
+        np.load(tmp_path / "long/models.npz") as one,
+        np.load(tmp_path / "short/models.npz") as other,
+    ):
+        for name in one:
+            np.testing.assert_array_equal(one[name], other[name])
 
 
 @pytest.fixture
