@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 from jaxfl.core.backward import Needs, with_backward
 from jaxfl.core.options import checked
 from jaxfl.models.convolution import patches, tiles
-from jaxfl.models.convolution.conv import NHWC, Conv, layout_of, max_pool
+from jaxfl.models.convolution.conv import NHWC, Conv, layout_of, max_pool, size_of_outputs
 
 Padding = tuple[tuple[int, int], tuple[int, int]]
 
@@ -64,7 +64,7 @@ def conv_relu_pool(
 
 
 def _forward(padding: Padding, x: Array, kernel: Array, bias: Array) -> tuple[Array, Needs]:
-    high, wide = _pooled(x, kernel, padding)
+    high, wide = (size // 2 for size in size_of_outputs(x, kernel, padding))
     side = tiles.side_of(kernel, (2 * high, 2 * wide), len(x))
     read = tiles.patches(x.transpose(3, 1, 2, 0), kernel, padding, (2 * high, 2 * wide), side)
     outputs = tiles.product(read, kernel)
@@ -78,12 +78,6 @@ def _forward(padding: Padding, x: Array, kernel: Array, bias: Array) -> tuple[Ar
     y = nn.relu(tiles.to_image(best, (high, wide)) + bias[:, None, None, None])
     y = y.transpose(3, 1, 2, 0)
     return y, (x, kernel, y, winner)
-
-
-def _pooled(x: Array, kernel: Array, padding: Padding) -> tuple[int, int]:
-    """Height and width after pooling."""
-    high, wide = ((x.shape[1 + i] + sum(padding[i]) - kernel.shape[i] + 1) // 2 for i in range(2))
-    return high, wide
 
 
 def _backward(padding: Padding, needs: Needs, gradient: Array) -> tuple[Array, Array, Array]:

@@ -143,9 +143,9 @@ def _tile_side(window: Window, kernel: Array, outputs: tuple[int, int], n: int) 
     return side if plain and wide and tiles.fit(outputs, side) else None
 
 
-def _outputs(window: Window, x: Array, kernel: Array) -> tuple[int, int]:
-    """Height and width of the outputs, if the kernel moves by single pixels."""
-    high, wide = (x.shape[1 + i] + sum(window.padding[i]) - kernel.shape[i] + 1 for i in range(2))
+def size_of_outputs(x: Array, kernel: Array, padding: tiles.Padding) -> tuple[int, int]:
+    """Height and width of the outputs [n, h, w, co], if the kernel moves by single pixels."""
+    high, wide = (x.shape[1 + i] + sum(padding[i]) - kernel.shape[i] + 1 for i in range(2))
     return high, wide
 
 
@@ -166,7 +166,7 @@ def _image_with_padding(x: Array, window: Window) -> Array:
 
 def _forward(window: Window, precision, x: Array, kernel: Array) -> tuple[Array, Needs]:
     kh, kw, ci, co = kernel.shape
-    outputs = _outputs(window, x, kernel)
+    outputs = size_of_outputs(x, kernel, window.padding)
     if side := _tile_side(window, kernel, outputs, len(x)):
         read = tiles.patches(x.transpose(3, 1, 2, 0), kernel, window.padding, outputs, side)
         y = tiles.to_image(tiles.product(read, kernel, precision), outputs)
